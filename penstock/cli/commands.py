@@ -8,6 +8,7 @@ need them, so that help is quick.
 from __future__ import annotations
 
 import sys
+import time
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -321,26 +322,32 @@ def lab(
         bool, typer.Option("--list", callback=_print_labs, is_eager=True, help="List the labs with a description.")
     ] = False,
 ) -> None:
-    """Measure Penstock and its references. The exit code is 1 if a check misses its goal."""
+    """Measure Penstock and its references. The exit code is 1 if a check misses its goal.
+
+    With --out the report has every lab of the folder: a lab that failed, or that you measure again, is replaced alone.
+    """
     from penstock.lab.html_report import build_html  # noqa: PLC0415
-    from penstock.lab.report import combine_reports, write_json  # noqa: PLC0415
+    from penstock.lab.report import Report, combine_reports, write_json  # noqa: PLC0415
 
     console = Console()
     reports = []
     chosen = labs.select_labs(name)
+    labs.require_packages()
+    begun = time.monotonic()
     for number, each in enumerate(chosen, 1):
-        if len(chosen) > 1:
-            print(f"lab {number}/{len(chosen)}: {each}", file=sys.stderr)  # each lab has a progress bar of its own
-        report = labs.run(each, quick)
+        if len(chosen) > 1:  # each lab has a progress bar of its own
+            minutes = (time.monotonic() - begun) / 60
+            print(f"lab {number}/{len(chosen)}: {each}, after {minutes:.0f} minutes", file=sys.stderr)
+        report = labs.run_safely(each, quick) if len(chosen) > 1 else labs.run(each, quick)
         report.show(console)
         reports.append(report)
         if out is not None:
             console.print("written:", *report.write(out), highlight=False, soft_wrap=True)
+            command = f"penstock lab {name}{' --quick' if quick else ''} --out {out}"
+            known = [found for lab_name in labs.LABS if (found := Report.read(out, lab_name)) is not None]
+            (out / "report.html").write_text(build_html(known, command), encoding="utf-8")
     if out is not None:
-        command = f"penstock lab {name}{' --quick' if quick else ''} --out {out}"
-        page = out / "report.html"
-        page.write_text(build_html(reports, command), encoding="utf-8")
-        console.print("written:", page, highlight=False, soft_wrap=True)
+        console.print("written:", out / "report.html", highlight=False, soft_wrap=True)
     if json is not None:
         console.print("written:", write_json(json, combine_reports(reports)), highlight=False, soft_wrap=True)
     if not all(report.ok for report in reports):

@@ -9,7 +9,11 @@ these names do not change. Helpers that labs share are modules of this package: 
 
 from __future__ import annotations
 
+import os
+import time
+import traceback
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -73,15 +77,40 @@ def select_labs(name: str) -> tuple[str, ...]:
     return (name,)
 
 
+def run_safely(name: str, quick: bool) -> Report:
+    """Run one lab of several. If it fails, its report says why, so that the others are not lost."""
+    from penstock.lab.report import Report  # noqa: PLC0415 - needs rich, which loads slowly
+
+    try:
+        return run(name, quick)
+    except Exception as error:
+        traceback.print_exc()
+        return Report(name, quick, failure=f"{type(error).__name__}: {error}")
+
+
 def run(name: str, quick: bool) -> Report:
     """Run one lab. Its module is imported here, because references and figures are optional dependencies."""
+    from penstock.lab.report import RunFacts  # noqa: PLC0415
+
     if LABS[name].needs_spark:
         require_spark()
+    require_packages()
+    begun, clock, load = datetime.now(UTC), time.monotonic(), os.getloadavg()
+    report: Report = import_module(LABS[name].module).run(quick)
+    seconds = round(time.monotonic() - clock, 1)
+    report.facts = RunFacts(f"{begun:%Y-%m-%d %H:%M} UTC", seconds, _round_load(load), _round_load(os.getloadavg()))
+    return report
+
+
+def require_packages() -> None:
+    """Refuse to measure without the packages of references and figures."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     if missing:
         names = " and ".join(missing)
         raise UnsupportedError(
             "LAB_NEEDS_EXTRAS", f"the labs need {names}: pip install 'penstock[lab]'", missing=missing
         )
-    report: Report = import_module(LABS[name].module).run(quick)
-    return report
+
+
+def _round_load(load: tuple[float, float, float]) -> list[float]:
+    return [round(each, 1) for each in load]

@@ -1,4 +1,4 @@
-"""The report of several labs as one HTML file: checks, tables and figures, each beside what its paper found.
+"""The report of several labs as one HTML file: checks, tables, and figures beside what their papers found.
 
 The file has no scripts and loads nothing: pictures are inside it. The date, the machine and the command are at its
 beginning, so that a reader can judge and repeat the measurement.
@@ -7,36 +7,12 @@ beginning, so that a reader can judge and repeat the measurement.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from penstock.lab.findings import FINDINGS, find_finding
 from penstock.lab.report import Check, Report, ReportRow, Section, describe_machine, format_cell, format_heading
-
-FINDINGS: Mapping[str, str] = {
-    "jit": (
-        "JIT: bushy plans use more than ten times less processor time than eager state and up to 62 % less memory; the "
-        "gains grow with windows and rates. Left-deep plans gain less, but clearly. The paper's joins are nested loops."
-    ),
-    "jisc": (
-        "JISC: during a migration up to ten times faster than Parallel Track, also if all states are incomplete; in "
-        "normal operation as fast as a symmetric hash join and about twice as fast as CACQ; the first result after a "
-        "transition comes at once, while Moving State stops for seconds."
-    ),
-    "jaqpot": (
-        "JAQPOT: more than 80 % of the saturated throughput with 60 % of the resources (linear plans), 2.5 times the "
-        "best heuristic on average and 6.5 times at most; twice for bushy plans; no stale tuple leaves."
-    ),
-    "graph": (
-        "Query graph: time on demand (ETS) lowers the latency of a union of a fast and a slow stream by orders of "
-        "magnitude; ETS arcs are at least 14 % better than punctuation; they remove the bursts that SLIDE causes."
-    ),
-    "slice": (
-        "State-Slice: 20 to 30 % less memory than pull-up and push-down; up to 40 % higher service rate; CPU-Opt is 20 "
-        "to 30 % above Mem-Opt for skewed windows, and more with more queries."
-    ),
-}
-"""What the paper of a lab found, in its authors' numbers."""
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;"
@@ -44,6 +20,8 @@ _STYLE = (
     "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
     "td,th{padding:2px 10px 2px 0;border-bottom:1px solid #d5dce2;text-align:left;white-space:nowrap}"
     ".n{text-align:right;font-variant-numeric:tabular-nums}img{max-width:100%}figure{margin:1em 0}"
+    ".pair{display:grid;grid-template-columns:minmax(0,3fr) minmax(14em,1fr);gap:1em;align-items:start}"
+    "@media(max-width:700px){.pair{grid-template-columns:1fr}}"
     ".paper{border-left:4px solid #41648a;padding:.2em 1em;background:#eef3f8}.missed{color:#b3261e;font-weight:700}"
     ".met{color:#1d6b34}code{background:#eef1f4;padding:0 .3em}nav a{margin-right:1em}"
     "@media(prefers-color-scheme:dark){body{background:#11171d;color:#e6edf3}.paper{background:#1a2b3d}code{background:"
@@ -62,6 +40,7 @@ def build_html(reports: Sequence[Report], command: str, when: datetime | None = 
         *_render_facts(command, when or datetime.now(UTC), quick=quick),
         _render_summary(reports),
         f"<nav>{links}</nav>",
+        _render_runs(reports),
         *(part for report in reports for part in _render_lab(report)),
         "</body></html>",
     ]
@@ -71,13 +50,21 @@ def build_html(reports: Sequence[Report], command: str, when: datetime | None = 
 def _render_facts(command: str, when: datetime, *, quick: bool) -> Iterator[str]:
     machine = describe_machine()
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items() if number)
+    hardware = (
+        f"{machine['cores']} cores", machine["processor"], machine["memory"] and f"memory {machine['memory']}",
+        machine["system"], f"Python {machine['python']}",
+    )  # fmt: skip
     facts = {
         "date": f"{when:%Y-%m-%d %H:%M} UTC",
         "command": f"<code>{escape(command)}</code>",
         "scale": "quick: smaller data and fewer rounds" if quick else "full",
-        "machine": f"{machine['cores']} cores, {escape(machine['system'])}, Python {escape(machine['python'])}",
+        "machine": escape(", ".join(filter(None, hardware))),
         "packages": escape(packages),
-        "seeds": "fixed in each lab: the same command has the same data; times differ with the machine and its load",
+        "seeds": (
+            "fixed: 7 for streams of joins, of JISC and of State-Slice, 1 for JIT, JAQPOT, Nexmark and TPC-H, 0 and "
+            "up for drawn plans; the same command has the same data, and times differ with the machine and its load"
+        ),
+        "time": "most figures are processor seconds of the process: other programs disturb them less than the clock",
     }
     yield "<table>" + "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in facts.items()) + "</table>"
 
@@ -85,8 +72,27 @@ def _render_facts(command: str, when: datetime, *, quick: bool) -> Iterator[str]
 def _render_summary(reports: Sequence[Report]) -> str:
     checks = [check for report in reports for check in report.checks]
     missed = [check.name for check in checks if not check.ok]
+    failed = [report.lab for report in reports if report.failure is not None]
     text = f"{len(checks) - len(missed)} of {len(checks)} checks met their goals."
-    return f"<p>{text}{' Missed: ' + escape(', '.join(missed)) + '.' if missed else ''}</p>"
+    lost = f' <b class="missed">Labs that failed: {escape(", ".join(failed))}.</b>' if failed else ""
+    return f"<p>{text}{' Missed: ' + escape(', '.join(missed)) + '.' if missed else ''}{lost}</p>"
+
+
+def _render_runs(reports: Sequence[Report]) -> str:
+    """When each lab ran, and what the load of the machine was: labs may have been measured one by one."""
+    rows = "".join(
+        f'<tr><td>{escape(report.lab)}</td><td>{escape(facts.begun)}</td><td class="n">{facts.seconds:,.0f} s</td>'
+        f"<td>{_format_load(facts.load_before)}</td><td>{_format_load(facts.load_after)}</td>"
+        f"<td><code>penstock lab {escape(report.lab)}{' --quick' if report.quick else ''}</code></td></tr>"
+        for report in reports
+        if (facts := report.facts) is not None
+    )
+    head = "<tr><th>lab</th><th>begun</th><th>took</th><th>load before</th><th>load after</th><th>command</th></tr>"
+    return f"<table>{head}{rows}</table>" if rows else ""
+
+
+def _format_load(load: Sequence[float]) -> str:
+    return ", ".join(f"{each:g}" for each in load)
 
 
 def _render_lab(report: Report) -> Iterator[str]:
@@ -95,15 +101,25 @@ def _render_lab(report: Report) -> Iterator[str]:
         yield f'<p class="paper">{escape(FINDINGS[report.lab])}</p>'
     if report.checks:
         yield _render_checks(report.checks)
+    if report.failure is not None:
+        yield f'<p class="missed">This lab failed: {escape(report.failure)}</p>'
     for name, content in report.figures.items():
-        title = name.removesuffix(".png").replace("-", " ")
-        data = b64encode(content).decode()
-        yield (
-            f'<figure><img alt="{escape(title)}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{escape(title)}, measured in this run</figcaption></figure>"
-        )
+        yield _render_figure(name, content)
     yield from (_render_section(section) for section in report.sections)
     yield from (f"<p>{escape(note)}</p>" for note in report.notes)
+
+
+def _render_figure(name: str, content: bytes) -> str:
+    """A figure, and beside it what the paper found in it."""
+    title = name.removesuffix(".png").replace("-", " ")
+    data, finding = b64encode(content).decode(), find_finding(name)
+    figure = (
+        f'<figure><img alt="{escape(title)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escape(title)}, measured in this run</figcaption></figure>"
+    )
+    if finding is None:
+        return figure
+    return f'<div class="pair">{figure}<p class="paper"><b>The paper:</b> {escape(finding)}</p></div>'
 
 
 def _render_checks(checks: Sequence[Check]) -> str:

@@ -59,6 +59,16 @@ class Section:
     rows: Sequence[ReportRow]
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """When a lab ran, how long, and what else the machine did: `load_before` and `load_after` are load averages."""
+
+    begun: str
+    seconds: float
+    load_before: Sequence[float]
+    load_after: Sequence[float]
+
+
 @dataclass
 class Report:
     """The result of one lab. `figures` maps a file name to PNG bytes; `notes` say what was not measured, and why."""
@@ -69,10 +79,13 @@ class Report:
     sections: list[Section] = field(default_factory=list)
     figures: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    failure: str | None = None
+    """Why the lab ended early; then it has no checks."""
+    facts: RunFacts | None = None
 
     @property
     def ok(self) -> bool:
-        return all(check.ok for check in self.checks)
+        return self.failure is None and all(check.ok for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,8 +94,30 @@ class Report:
             "machine": describe_machine(),
             "checks": [asdict(check) for check in self.checks],
             "notes": list(self.notes),
+            "failure": self.failure,
+            "run": None if self.facts is None else asdict(self.facts),
+            "tables": {section.key: section.title for section in self.sections},
+            "figures": list(self.figures),
             **{section.key: list(section.rows) for section in self.sections},
         }
+
+    @staticmethod
+    def read(out: Path, lab: str) -> Report | None:
+        """The report that `write` left in a folder; None if there is none that this version reads."""
+        try:
+            found = json.loads((out / f"{lab}.json").read_text())
+            return Report(
+                found["lab"],
+                found["quick"],
+                [Check(**each) for each in found["checks"]],
+                [Section(key, title, found[key]) for key, title in found["tables"].items()],
+                {name: (out / name).read_bytes() for name in found["figures"]},
+                found["notes"],
+                found["failure"],
+                None if found["run"] is None else RunFacts(**found["run"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     def show(self, console: Console) -> None:
         for section in self.sections:
@@ -91,6 +126,8 @@ class Report:
                 console.print(
                     _build_table(title, section.rows, {name: _find_longest_word(name, section.rows) for name in names})
                 )
+        if self.failure is not None:
+            console.print(f"{self.lab} failed: {self.failure}", highlight=False, soft_wrap=True, markup=False)
         checks = [_build_check_row(check) for check in self.checks]
         console.print(_build_table(f"{self.lab}: checks", checks, dict.fromkeys(checks[0] if checks else ())))
         for note in self.notes:
@@ -125,8 +162,29 @@ def write_json(path: Path, value: dict[str, Any]) -> Path:
 def describe_machine() -> dict[str, Any]:
     """The facts about the machine that a reader needs to judge a measurement."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    packages = {name: _find_version(name) for name in ("penstock", "numba", "numpy", "pyarrow", "duckdb")}
-    return {"cores": cores, "python": platform.python_version(), "system": platform.system(), "packages": packages}
+    packages = {name: _find_version(name) for name in _PACKAGES}
+    return {
+        "cores": cores,
+        "processor": _read_fact("/proc/cpuinfo", "model name"),
+        "memory": _read_fact("/proc/meminfo", "MemTotal"),
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "packages": packages,
+    }
+
+
+_PACKAGES = ("penstock", "numba", "numpy", "pyarrow", "duckdb", "pyspark", "apache-flink", "pathway")
+
+
+def _read_fact(path: str, name: str) -> str | None:
+    """The value of the first line of this name in a file of Linux; None on other systems."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return None
+    return next(
+        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name), None
+    )
 
 
 def _find_version(package: str) -> str | None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+import penstock.lab as labs
+from penstock.cli import app
 from penstock.lab import LABS
-from penstock.lab.html_report import FINDINGS, build_html
-from penstock.lab.report import Report, Section, check_at_least, check_at_most
+from penstock.lab.findings import FIGURE_FINDINGS, FINDINGS, find_finding
+from penstock.lab.html_report import build_html
+from penstock.lab.report import Report, RunFacts, Section, check_at_least, check_at_most
 
 WHEN = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
@@ -19,6 +27,7 @@ def make_reports() -> list[Report]:
     jit.checks += [check_at_most("rows built", 12.5, 20, "rows"), check_at_least("gain & more", 0.5, 2, "x")]
     jit.sections.append(Section("sweep", "Figure 10 <sweep>", [{"window": 5, "rows_s": 1234.5, "who": "a<b"}]))
     jit.figures["jit-figure-10.png"] = b"\x89PNG picture"
+    jit.facts = RunFacts("2026-01-02 03:00 UTC", 61.5, [0.5, 0.4, 0.3], [2.0, 1.0, 0.5])
     return [jit, Report("core", True)]
 
 
@@ -58,3 +67,63 @@ def test_report_has_checks_findings_and_facts() -> None:
 def test_findings_are_those_of_labs() -> None:
     assert FINDINGS.keys() <= LABS.keys()
     assert json.dumps(dict(FINDINGS))
+
+
+def test_figures_stand_beside_what_the_paper_found() -> None:
+    html = build_html(make_reports(), "penstock lab all", WHEN)
+    assert html.count('class="pair"') == 1
+    assert "saves up to 62 % of the memory" in html
+    assert find_finding("jisc-figure-12-rare.png") == FIGURE_FINDINGS["jisc-figure-12"]
+    assert find_finding("adapt.png") is None
+
+
+def test_every_figure_of_the_papers_has_a_finding() -> None:
+    """Each figure that a lab of a paper draws, and no other."""
+    drawn = set()
+    for path in Path(labs.__file__).parent.joinpath("papers").rglob("*.py"):
+        drawn |= set(re.findall(r'figures\[f?"([a-z0-9-]+?)-?(?:\{[^}]*\})?\.png"\]', path.read_text()))
+    drawn = drawn - {"jit-figure", "jisc-figure"} | {f"jit-figure-{number}" for number in range(10, 18)}
+    drawn |= {f"jisc-figure-{number}" for number in (7, 8, 11, 12)}
+    not_in_papers = {"jisc-batches", "slice-crowds"}
+    assert drawn - not_in_papers == set(FIGURE_FINDINGS)
+
+
+def test_report_says_when_and_under_which_load() -> None:
+    html = build_html(make_reports(), "penstock lab all", WHEN)
+    assert "2026-01-02 03:00 UTC" in html
+    assert "0.5, 0.4, 0.3" in html
+    assert "penstock lab jit --quick" in html
+
+
+def test_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    report, _ = make_reports()
+    report.write(tmp_path)
+    assert Report.read(tmp_path, "jit") == report
+    assert Report.read(tmp_path, "core") is None
+    (tmp_path / "core.json").write_text('{"lab": "core"}')
+    assert Report.read(tmp_path, "core") is None
+
+
+def test_failing_lab_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its report says why; measured again alone, it takes its place among the others."""
+    jit, core = make_reports()
+    failing = {"core"}
+
+    def run(name: str, quick: bool) -> Report:
+        if name in failing:
+            raise ValueError("no <memory> left")
+        return replace(jit if name == "jit" else core, lab=name, quick=quick)
+
+    monkeypatch.setattr(labs, "run", run)
+    monkeypatch.setattr(labs, "LABS", {name: LABS[name] for name in ("core", "jit")})
+    found = CliRunner().invoke(app, ["lab", "all", "--quick", "--out", str(tmp_path)])
+    assert found.exit_code == 1
+    html = (tmp_path / "report.html").read_text()
+    assert "Labs that failed: core." in html
+    assert "This lab failed: ValueError: no &lt;memory&gt; left" in html
+    assert "saves up to 62 % of the memory" in html
+    failing.clear()
+    assert CliRunner().invoke(app, ["lab", "core", "--quick", "--out", str(tmp_path)]).exit_code == 0
+    html = (tmp_path / "report.html").read_text()
+    assert "failed" not in html
+    assert "saves up to 62 % of the memory" in html
