@@ -170,7 +170,7 @@ class Notices:
 
     def _find_unit_differences(self) -> Iterator[Notice]:
         newest = {source.stream.name: (source.stream, source.find_newest_time()) for source in self._streams}
-        inputs = {tuple(each.relation.name for each in running.query.body.inputs): None for running in self._queries}
+        inputs = {running.input_names: None for running in self._queries}
         for names in inputs:
             found = find_unit_difference([newest[name] for name in dict.fromkeys(names) if name in newest])
             if found is not None:

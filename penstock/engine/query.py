@@ -30,6 +30,10 @@ class RunningQuery:
         self.plan = RunningPlan(spec.name, spec.plan, compiled)
         self.output = compiled.output
         self._parts = compiled.parts
+        self.nodes: Sequence[Node] = tuple(part.node for part in compiled.parts)
+        """The operators of the query."""
+        self.input_names = tuple(source.relation.name for source in spec.query.body.inputs)
+        """The streams, tables and views that it reads; one that it reads twice is there twice."""
         self._graph = graph
         self._join_registry = joins
         self._policy: tuple[str, DemandFilter] = spec.state, spec.demand
@@ -54,11 +58,6 @@ class RunningQuery:
     def is_relation(self) -> bool:
         """Whether other queries read its results, as a stream or a view, and the user does not."""
         return self.spec.is_relation
-
-    @property
-    def nodes(self) -> list[Node]:
-        """The operators of the query."""
-        return [part.node for part in self._parts]
 
     # ── joins ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +131,10 @@ class RunningQuery:
     @property
     def failure(self) -> QueryError | None:
         """Why the query stopped; None while it runs."""
-        return next((part.failure for part in self._parts if part.failure is not None), None)
+        for part in self._parts:
+            if (failure := part.failure) is not None:
+                return failure
+        return None
 
     def metrics(self) -> dict[str, object]:
         last = self._parts[-1].metrics()

@@ -81,7 +81,7 @@ class QueryRegistry:
     def find_nodes(self, name: str, graph: Graph) -> list[Node]:
         """The operators of a query, or the operator of this name."""
         running = self.get(name)
-        own = running.nodes if running is not None else []
+        own = running.nodes if running is not None else ()
         found = [node for node in graph if node.id == name or node in own]
         if not found:
             known = ", ".join(node.id for node in graph) or "none"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request as WebRequest
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as ASGIMessage
 
 from penstock.errors import PenstockError
 from penstock.spark.requests import decode_request
@@ -55,23 +57,45 @@ def _refuse(status: int, condition: str, message: str) -> JSONResponse:
     return JSONResponse({"error": {"condition": condition, "message": message, "line": None}}, status)
 
 
-class LocalOnly(BaseHTTPMiddleware):
-    """Refuses foreign hosts and origins, and sets the headers of every answer."""
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
-    async def dispatch(self, request: WebRequest, call_next: Callable[[WebRequest], Awaitable[Response]]) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0]
-        origin = request.headers.get("origin")
-        if host not in _HOSTS:
-            return _refuse(403, "FOREIGN_HOST", f"this page answers to 127.0.0.1 and localhost, not to {host!r}")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            return _refuse(403, "FOREIGN_ORIGIN", f"a page of {origin} may not read or control this one")
-        response = await call_next(request)
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-        response.headers.setdefault("Cache-Control", "no-store")
-        return response
+
+class LocalOnly:
+    """Refuses foreign hosts and origins, and sets the headers of every answer. It adds nothing to events."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = _refuse_foreign(Headers(scope=scope)) if scope["type"] == "http" else None
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def send_with_headers(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def _refuse_foreign(headers: Headers) -> Response | None:
+    """The answer to a request for another host, or from a page of another origin; None for one that is allowed."""
+    host = headers.get("host", "").rsplit(":", 1)[0]
+    origin = headers.get("origin")
+    if host not in _HOSTS:
+        return _refuse(403, "FOREIGN_HOST", f"this page answers to 127.0.0.1 and localhost, not to {host!r}")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        return _refuse(403, "FOREIGN_ORIGIN", f"a page of {origin} may not read or control this one")
+    return None
 
 
 class PageApp:
@@ -80,7 +104,7 @@ class PageApp:
     def __init__(self, monitor: PageMonitor, token: str) -> None:
         self._monitor = monitor
         self._token = token
-        self._closed = asyncio.Event()
+        self._queues: set[asyncio.Queue[Message | None]] = set()
 
     def build(self) -> Starlette:
         routes = [
@@ -96,7 +120,8 @@ class PageApp:
 
     def close(self) -> None:
         """End the streams of events; called in the loop of the server."""
-        self._closed.set()
+        for queue in self._queues:
+            _put(queue, None)
 
     async def _send_page(self, _request: WebRequest) -> Response:
         return FileResponse(STATIC / "index.html")
@@ -142,30 +167,33 @@ class PageApp:
         return StreamingResponse(self._iter_events(), media_type="text/event-stream")
 
     async def _iter_events(self) -> AsyncIterator[str]:
-        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Message](_LONGEST_QUEUE)
-
-        def put(message: Message) -> None:
-            if queue.full():  # a slow page loses samples, not the newest one
-                queue.get_nowait()
-            queue.put_nowait(message)
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Message | None](_LONGEST_QUEUE)
 
         def listen(message: Message) -> None:
             with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(put, message)
+                loop.call_soon_threadsafe(_put, queue, message)
 
-        for name, data in self._monitor.subscribe(listen):
-            yield f"event: {name}\ndata: {data}\n\n"
-        closed = asyncio.ensure_future(self._closed.wait())
+        self._queues.add(queue)
         try:
-            while not closed.done():
-                waiting = asyncio.ensure_future(queue.get())
-                await asyncio.wait((waiting, closed), timeout=_KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if waiting.done():
-                    name, data = waiting.result()
-                    yield f"event: {name}\ndata: {data}\n\n"
-                else:
-                    waiting.cancel()
+            for name, data in self._monitor.subscribe(listen):
+                yield f"event: {name}\ndata: {data}\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                        message = await queue.get()
+                except TimeoutError:
                     yield ": still here\n\n"
+                    continue
+                if message is None:
+                    return
+                yield f"event: {message[0]}\ndata: {message[1]}\n\n"
         finally:
-            closed.cancel()
+            self._queues.discard(queue)
             self._monitor.unsubscribe(listen)
+
+
+def _put(queue: asyncio.Queue[Message | None], message: Message | None) -> None:
+    """A slow page loses samples, not the newest one."""
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(message)

@@ -20,6 +20,8 @@ MOST_SINKS = 6
 """An operator with more queries has one box for all of them."""
 _CHARACTER = 7.4
 _NARROWEST, _WIDEST = 120.0, 260.0
+_NARROWEST_WITH_FIGURES = 176.0
+"""Figures such as "980 rows 65kB −1.2k" fit into it, and so does a title beside two bars."""
 _LINE, _PADDING = 16.0, 14.0
 _SHORT_KINDS = ("source", "table", "query")
 """Boxes of these kinds have a title and a line; others have one more line for figures, and a line for each input."""
@@ -109,8 +111,10 @@ def _make_sinks(box: str, queries: Sequence[str], sinks: Mapping[str, str]) -> I
 
 def _measure(box: Box) -> Size:
     longest = max(len(box.title), *(len(note) - 2 for note in (*box.notes, "")))
-    width = min(_WIDEST, max(_NARROWEST, longest * _CHARACTER + 24))
-    lines = 2 if box.kind in _SHORT_KINDS else 3 + len(box.notes)
+    is_short = box.kind in _SHORT_KINDS
+    narrowest = _NARROWEST if is_short else _NARROWEST_WITH_FIGURES
+    width = min(_WIDEST, max(narrowest, longest * _CHARACTER + 24))
+    lines = 2 if is_short else 3 + len(box.notes)
     return Size(width, lines * _LINE + _PADDING)
 
 

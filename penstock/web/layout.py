@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-LAYER_GAP = 90.0
+LAYER_GAP = 72.0
 ROW_GAP = 22.0
 MARGIN = 16.0
 _ORDER_SWEEPS = 12

@@ -1,13 +1,16 @@
 """The monitor: reads a source at an interval in a thread, and keeps time lines and events of bounded length.
 
-Law: reading takes at most `SHARE` of the time of one core. A reading that took long is followed by a long pause, so the
-interval is a lower bound. Messages are encoded once for all pages.
+Law: reading takes at most `SHARE` of the processor time of the process that it watches, on a machine with other work
+too, so a run is hardly slower with a page than without one. A reading that took long is followed by a long pause: the
+interval is a lower bound. While no page is open, readings are at least a second apart. Messages are encoded once for
+all pages.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -22,8 +25,10 @@ from penstock.web.series import GraphEvent, SeriesPoint, list_changes, measure_p
 from penstock.web.sources import PageSource, Reading, encode_record
 from penstock.web.status_codec import encode_figures, encode_graph, encode_queries, is_same_structure
 
-SHARE = 0.02
-"""The part of a core that readings may take."""
+SHARE = 0.015
+"""The part of the processor time that readings may take; sending them takes less than half as much."""
+UNSEEN_SECONDS = 1.0
+"""The shortest time between two readings while no page is open: they draw the beginning of time lines."""
 SAVE_SECONDS = 5.0
 """The time between two records."""
 MOST_POINTS = 900
@@ -75,8 +80,8 @@ class PageMonitor:
                 _LOG.warning("the last figures of the run cannot be saved: %s", error)
 
     def _run(self) -> None:
-        pause = self._interval
-        while not self._stopped.wait(pause):
+        cost = 0.0
+        while not self._stopped.wait(self._find_pause(cost)):
             begun = time.thread_time()
             try:
                 self.read_now()
@@ -86,7 +91,16 @@ class PageMonitor:
             except Exception as error:  # the source may have ended; the page says so and goes on
                 _LOG.debug("the page cannot read its source", exc_info=True)
                 self._report("SOURCE_ENDED", f"{type(error).__name__}: {error}")
-            pause = max(self._interval, (time.thread_time() - begun) / SHARE)
+            cost = time.thread_time() - begun
+
+    def _find_pause(self, cost: float) -> float:
+        """The seconds until another reading of this cost keeps the share.
+
+        On a machine with other work a process has less than a core: a share of the clock's time would be more of its
+        own time.
+        """
+        interval = self._interval if self._listeners else max(self._interval, UNSEEN_SECONDS)
+        return max(interval, cost / SHARE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
     def _report(self, condition: str, text: str) -> None:
         if self.problem != text:

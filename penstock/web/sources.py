@@ -75,8 +75,14 @@ def describe_decision(decision: Any, now: float) -> GraphEvent:
 def format_rows(table: pa.Table) -> dict[str, Any]:
     """The last rows of a table as texts."""
     shown = table.slice(max(0, table.num_rows - _SHOWN_ROWS))
-    rows = [["" if value is None else str(value) for value in row.values()] for row in shown.to_pylist()]
+    rows = [[_format_value(value) for value in row.values()] for row in shown.to_pylist()]
     return {"columns": shown.column_names, "rows": rows}
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_format_value, value))
+    return "" if value is None else str(value)
 
 
 class EngineSource:

@@ -30,8 +30,8 @@ class _GroupCounts:
     ends: list[int]
     """The windows of its members, sorted."""
     distributed: SliceCounts | None
-    windows: I64
-    sums: I64 | None
+    windows: list[int]
+    sums: list[int] | None
     """How many of the others are in each slice or a younger one; None before the group has codes of interest."""
 
     def count_within(self, lifetime: int) -> int:
@@ -39,8 +39,8 @@ class _GroupCounts:
         counted = 0 if self.distributed is None else self.distributed.count_within(self.ends[place] if self.ends else 0)
         if self.sums is None:
             return counted
-        last = np.searchsorted(self.windows, self.ends[place]) if place < len(self.ends) else self.windows.size
-        return counted + int(self.sums[last])
+        last = bisect_left(self.windows, self.ends[place]) if place < len(self.ends) else len(self.windows)
+        return counted + self.sums[last]
 
 
 class ResultCounts:
@@ -87,11 +87,11 @@ class ResultCounts:
 
     def _add_up(self, group: FilterGroup) -> _GroupCounts:
         ends, tally = sorted(group.list_uniform_windows()), self._update_slices()
-        sums: I64 | None = None
+        sums: list[int] | None = None
         if group in self._places:
             slices, counts = self._list_wanted(group, *tally.list_entries())
-            sums = np.bincount(slices, counts, tally.windows.size + 1).astype(np.int64).cumsum()
-        return _GroupCounts(ends, self._by_group.get(group), tally.windows, sums)
+            sums = np.bincount(slices, counts, tally.windows.size + 1).astype(np.int64).cumsum().tolist()
+        return _GroupCounts(ends, self._by_group.get(group), tally.windows.tolist(), sums)
 
     def _list_wanted(self, group: FilterGroup, codes: I64, slices: I64, counts: I64) -> tuple[I64, I64]:
         """Of results by code and slice those that a group needs: slices and counts."""

@@ -1,12 +1,12 @@
 // Time lines with uPlot. Changes and decisions are vertical marks on all of them.
 import uPlot from "./vendor/uPlot.esm.js";
-import { element, formatBytes, formatNumber, setText } from "./format.js";
+import { element, formatBytes, formatNumber, formatTime, setText } from "./format.js";
 
-const MOST = 900, HEIGHT = 130;
+const MOST = 900, HEIGHT = 120;
 const CHARTS = [
   { title: "Throughput", unit: "rows/s", series: [["tuples in", (p) => p.rows_in], ["results", (p) => p.results]] },
   { title: "Time of a push or micro-batch", unit: "ms", series: [["mean", (p) => p.latency]] },
-  { title: "Behind the furthest stream", unit: "s of event time", lags: true, series: [] },
+  { title: "Stream lag", unit: "s or ticks behind the furthest", lags: true, series: [] },
   { title: "Windows and states", unit: "bytes", format: formatBytes, series: [["memory", (p) => p.memory]] },
   { title: "Rows not built (demand)", unit: "rows/s", series: [["suppressed", (p) => p.suppressed]] },
   { title: "Completeness and freshness", unit: "%", range: [0, 105], series: [["complete", (p) => 100 * p.completeness], ["fresh", (p) => 100 * p.freshness]] },
@@ -39,17 +39,17 @@ export class Charts {
     const figures = [];
     this.charts = CHARTS.map((chart) => {
       const series = chart.lags ? this.streams.split("\n").filter(Boolean).slice(0, 6).map((name) => [name, (p) => p.lags[name]]) : chart.series;
-      const keys = series.map(([name], place) => element("span", { class: `key k${place % 6 + 1}` }, name));
-      const values = element("span");
-      const caption = element("figcaption", {}, element("b", {}, chart.title), ` ${chart.unit}`, ...keys, values);
+      const values = series.map(() => element("b"));
+      const keys = series.map(([name], place) => element("span", { class: `key k${place % 6 + 1}` }, `${name} `, values[place]));
+      const caption = element("figcaption", {}, element("b", {}, chart.title), ` ${chart.unit}`, element("div", { class: "keys" }, ...keys));
       const figure = element("figure", {}, caption);
       figures.push(figure);
       const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
       const format = chart.format ?? formatNumber;
       const plot = new uPlot({
         width: 290, height: HEIGHT, legend: { show: false }, cursor: { show: false },
-        scales: { y: { range: (_, low, high) => chart.range ?? [0, Math.max(high * 1.1, 1e-3)] } },
-        axes: [{ ...axis, space: 70 }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
+        scales: { y: { range: (_, low, high) => chart.range ?? [0, high > 0 ? high * 1.1 : 1] } },
+        axes: [{ ...axis, space: 70, size: 26, values: (_, ticks) => ticks.map(formatTime) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
         series: [{}, ...series.map((_, place) => ({ stroke: color(`--c${place % 6 + 1}`), width: 1.6, points: { show: false }, spanGaps: true }))],
         hooks: { draw: [(drawn) => this.drawMarks(drawn)] },
       }, [[]], figure);
@@ -72,7 +72,7 @@ export class Charts {
     for (const { plot, series, values, format } of this.charts) {
       plot.setData([times, ...series.map(([, read]) => this.points.map((point) => read(point) ?? null))]);
       const last = this.points.at(-1);
-      setText(values, last ? series.map(([, read]) => format(read(last) ?? null)).join(" / ") : "");
+      series.forEach(([, read], place) => setText(values[place], last ? format(read(last) ?? null) : ""));
     }
   }
 

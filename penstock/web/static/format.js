@@ -8,7 +8,7 @@ export function formatNumber(value) {
 }
 
 export function formatBytes(value) {
-  return value >= 1e3 ? `${formatNumber(value)}B` : `${value} B`;
+  return value === null || value >= 1e3 ? `${formatNumber(value)}B` : `${formatNumber(value)} B`;
 }
 
 export function formatTime(seconds) {

@@ -111,6 +111,7 @@ class Page {
     this.list.update(this.sample, this.rates);
     this.showTotals();
     this.showStreams();
+    this.showNotices();
     const now = performance.now();
     if (now - this.chartsAt > CHART_MS && get("lines").open) { this.chartsAt = now; this.charts.draw(); }
   }
@@ -139,11 +140,21 @@ class Page {
     }
   }
 
+  // What the program's notices say: streams that hold others back, late rows, units of time.
+  showNotices() {
+    const text = this.sample.notices.join("\n");
+    if (text === this.notices) return;
+    this.notices = text;
+    get("notices").replaceChildren(...this.sample.notices.map((notice) => element("li", {}, notice)));
+  }
+
   addEvents(events) {
+    get("no-events").hidden = this.events.length + events.length > 0;
     for (const event of events) {
       const numbers = Object.entries(event.numbers ?? {}).map(([name, value]) => `${name} ${formatNumber(value)}`).join(", ");
-      const plan = event.before || event.after ? ` ${event.before ?? "–"} → ${event.after ?? "–"}` : "";
-      get("events").prepend(element("li", {}, element("time", {}, formatTime(event.time)), element("span", { class: "kind" }, event.kind), event.text, element("span", { class: "numbers" }, plan, numbers && ` (${numbers})`)));
+      const isPlan = event.kind === "plan";
+      const plan = isPlan ? ` ${event.before ?? "–"} → ${event.after ?? "–"}` : event.kind === "added" && event.after ? ` with the plan ${event.after}` : "";
+      get("events").prepend(element("li", {}, element("time", {}, formatTime(event.time)), element("span", { class: "kind" }, event.kind), isPlan ? event.query : event.text, element("span", { class: "numbers" }, plan, numbers && ` (${numbers})`)));
     }
     this.events.push(...events);
     while (get("events").children.length > 300) get("events").lastChild.remove();
@@ -171,6 +182,7 @@ class Page {
     get("plans").replaceChildren(...moves.slice(-3).map((event) => element("p", { class: "move" }, `${formatTime(event.time)} plan ${event.before} → ${event.after}`)));
     get("detail-results").replaceChildren(found.latest ? buildTable(found.latest.columns, found.latest.rows.toReversed()) : element("p", {}, this.kind === "engine" ? "none since the query was opened" : "results are in the sink"));
     const slices = found.slices?.rows.length ? [element("h3", {}, "Slices of the shared join"), buildTable(found.slices.columns, found.slices.rows)] : [];
+    get("detail-slices").hidden = !slices.length;
     get("detail-slices").replaceChildren(...slices);
   }
 }

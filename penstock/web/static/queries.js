@@ -24,6 +24,9 @@ export class QueryList {
     this.shown = this.queries.filter((query) => words.every((word) => query.found.includes(word)));
     const all = this.queries.length;
     setText(this.count, this.shown.length === all ? formatNumber(all) : `${formatNumber(this.shown.length)} of ${formatNumber(all)}`);
+    const none = document.getElementById("no-queries");
+    none.hidden = this.shown.length > 0;
+    setText(none, all ? "No query has these words in its name or text." : "There is no query yet. Add one, or open one in the program.");
     this.space.style.height = `${this.shown.length * HEIGHT}px`;
     this.render();
   }
@@ -38,10 +41,10 @@ export class QueryList {
       const query = this.shown[index];
       let row = this.rows.get(query.name);
       if (!row) {
-        const number = element("span", { class: "number" });
+        const number = element("span", { class: "number" }), speed = element("span", { class: "rate" });
         const name = element("span", { class: "name" }, query.name);
         const what = element("span", { class: "what" });
-        row = { number, what, button: element("button", { type: "button", onclick: () => this.select(query.name) }, name, number, what) };
+        row = { number, speed, what, button: element("button", { type: "button", onclick: () => this.select(query.name) }, name, number, speed, what) };
         this.rows.set(query.name, row);
       }
       row.query = query;
@@ -78,9 +81,10 @@ export class QueryList {
   update(sample = this.sample, rates = this.rates) {
     [this.sample, this.rates] = [sample, rates];
     if (!sample) return;
-    for (const { query, number } of this.rows.values()) {
+    for (const { query, number, speed } of this.rows.values()) {
       const rate = rates.queries[query.place];
-      setText(number, `${formatNumber(sample.queries[query.place])}${rate > 0 ? `  ${formatNumber(rate)}/s` : ""}`);
+      setText(number, formatNumber(sample.queries[query.place]));
+      setText(speed, rate > 0 ? `${formatNumber(rate)}/s` : "");
     }
   }
 }
