@@ -70,7 +70,8 @@ class Buffer:
         return self._batches[number - self._first_number]
 
     def _free_batches(self) -> None:
-        passed = min((reader.batch for reader in self._readers), default=self.next_number)
+        readers = self._readers
+        passed = readers[0].batch if len(readers) == 1 else min((r.batch for r in readers), default=self.next_number)
         while self._first_number < passed:
             self._batches.popleft()
             self._first_number += 1
@@ -121,6 +122,8 @@ class Reader:
         self.buffer.close(self)
 
     def waiting(self) -> int:
+        if self.batch == self.buffer.next_number:
+            return 0
         return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
 
     def unread(self) -> Batch | None:
@@ -146,7 +149,7 @@ class Reader:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def read(self, until: int) -> list[Batch]:
-        return self._consume(lambda batch: int(np.searchsorted(batch.times, until, side="right")))
+        return self._consume(lambda batch: _count_until(batch.times, until))
 
     def take(self, limit: int) -> list[Batch]:
         left = limit
@@ -161,16 +164,23 @@ class Reader:
 
     def _consume(self, stop_in: Callable[[Batch], int]) -> list[Batch]:
         """Read batch by batch, each up to the row that `stop_in` returns, until a batch is not read to its end."""
-        out = []
+        out: list[Batch] = []
+        if self.batch == self.buffer.next_number:
+            return out
         while self.batch < self.buffer.next_number:
             batch = self.buffer[self.batch]
-            stop = stop_in(batch)
+            size, stop = len(batch), stop_in(batch)
             if stop > self._row:
-                out.append(batch if stop - self._row == len(batch) else batch.slice(self._row, stop))
-            self._row = max(self._row, stop)
-            if self._row < len(batch):
+                out.append(batch if stop - self._row == size else batch.slice(self._row, stop))
+                self._row = stop
+            if self._row < size:
                 break
             self.batch += 1
             self._row = 0
         self.buffer.free_read()
         return out
+
+
+def _count_until(times: I64, until: int) -> int:
+    """How many of some ascending times are at most `until`."""
+    return times.size if times[-1] <= until else int(np.searchsorted(times, until, side="right"))

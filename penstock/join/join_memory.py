@@ -19,10 +19,10 @@ def measure_join(join: JoinOperator, held: HeldBytes) -> dict[str, int]:
     trees, sizes = join.trees.all, {}
     nodes = [node for tree in trees for node in tree.walk_joins()]
     stores = [store for tree in trees for store in tree.stores.values()]
-    sizes["pending"] = held.add(join.output.pending)
     sizes["windows"] = held.add(*((store.rows, store.interest, store.late_ends) for store in stores))
     sizes["indexes"] = held.add(*(store.indexes for store in stores), *(tree.keys for tree in trees))
     sizes["states"] = held.add(*(node.state for node in nodes), *(node.gate for node in nodes))
+    sizes["pending"] = held.add(join.output.pending)
     sizes["operators"] = held.add(join)
     return sizes
 

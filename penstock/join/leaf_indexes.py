@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.range_probes import ProbeRanges, read_numbers
+from penstock.join.row_kernels import NO_LINES, NO_MARKS, ChainTarget
 from penstock.join.sharing.kernels import probe_with_interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
@@ -31,8 +32,6 @@ from penstock.state import (
     SortedIndex,
     probe_chain,
 )
-
-_NO_FRESH_MARKS = np.empty(0, np.uint8)
 
 KeyCodes = Mapping[int, I32]
 """For some classes, the code that each probe demands."""
@@ -57,10 +56,13 @@ class LeafIndexes:
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_rows(self, first: int) -> None:
-        """Enter the rows from `first` on into every index."""
+    def add_rows(self, first: int, codes: KeyCodes | None = None) -> None:
+        """Enter the rows from `first` on into every index. `codes`: their codes by class, where these are at hand."""
         for key, index in self._chains.items():
-            self._chain_rows(key, index, first)
+            if codes is not None and len(key) == 1:
+                index.append(first, codes[key[0]], self._keys.code_limit(key))
+            else:
+                self._chain_rows(key, index, first)
         for by, ordered in self._sorted.items():
             self._sort_rows(by, ordered, first)
 
@@ -167,6 +169,14 @@ class LeafIndexes:
         target = self._make_target(id_range)
         return ordered.probe(ranges.lows, ranges.highs, born, dies, target, scratch, ranges.least)
 
+    def find_chains(self, key: Key, base: int, limit: int) -> ChainTarget:
+        """The chains by a key over the rows in a range of ids."""
+        index, rows = self._get_chains(key), self._rows
+        return ChainTarget(
+            index.head, index.next_older, rows.capacity - 1, base, limit, rows.born, rows.dies, NO_MARKS,
+            self._expiry.in_order, NO_LINES,
+        )  # fmt: skip
+
     def _make_target(self, id_range: IdRange) -> ProbeTarget:
         rows = self._rows
-        return ProbeTarget(rows.capacity - 1, *id_range, rows.born, rows.dies, _NO_FRESH_MARKS)
+        return ProbeTarget(rows.capacity - 1, *id_range, rows.born, rows.dies, NO_MARKS)

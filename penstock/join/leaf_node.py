@@ -12,8 +12,9 @@ from penstock.join.demand.suppression import filter_demanded
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.probes import ProbeResult, Probes
+from penstock.join.row_kernels import ChainTarget, KeyColumn
 from penstock.join.tree_context import TreeContext
-from penstock.plan import LeafPlan, StoredRange
+from penstock.plan import Key, LeafPlan, StoredRange
 from penstock.state import I32, I64
 
 
@@ -36,7 +37,10 @@ class LeafNode:
 
     def fresh_rows(self) -> JoinRows:
         """This batch's rows."""
-        return self._make_rows(self.store.fresh_ids())
+        store = self.store
+        first, end = store.fresh_from, store.rows.end
+        rows = JoinRows(np.arange(first, end).reshape(1, -1), *store.rows.read_span(first, end))
+        return rows.take(rows.born < rows.dies) if store.late_ends else rows
 
     def _make_rows(self, ids: I64) -> JoinRows:
         born, dies = self.store.rows.read_lifetimes(ids)
@@ -56,6 +60,15 @@ class LeafNode:
 
     def codes(self, class_id: int, rows: JoinRows) -> I32:
         return self.store.rows.codes(class_id, rows.ids[0])
+
+    def find_codes(self, class_id: int) -> KeyColumn:
+        return KeyColumn(0, self.store.rows.code_ring(class_id))
+
+    def find_chains(self, key: Key, *, old_only: bool) -> ChainTarget | None:
+        """The chains of the leaf's rows by a key."""
+        store = self.store
+        base, limit = store.id_range(self._context.first_row(self.plan.alias), old_only=old_only)
+        return store.indexes.find_chains(key, base, limit)
 
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
         self.probes += len(probes)

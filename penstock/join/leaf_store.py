@@ -161,7 +161,7 @@ class LeafStore:
             if self.interest is not None and wanted is not None:
                 self.interest.append(first, wanted)
                 self.expiry.add(dies)
-            self.indexes.add_rows(first)
+            self.indexes.add_rows(first, codes)
         return first
 
     def load(self, table: Mapping[str, pa.Array], rows: int) -> None:
@@ -224,6 +224,7 @@ class LeafStore:
 
     def truncate(self, end: int, tuples: int) -> None:
         """Remove the newest rows, from `end` on, as if the last `tuples` tuples had not arrived."""
+        self.rows.materialize_viewers()
         self.indexes.retract(end)
         self.rows.end = self.fresh_from = end
         self.expiry.truncate(self.rows)
@@ -266,6 +267,8 @@ class LeafStore:
     def _update_columns(self, plan: LeafPlan) -> None:
         """Keep the columns of a plan. A new column is NULL in the rows stored so far: see `column_gaps`."""
         rows, schema = self.rows, plan.source.schema
+        if any(name not in plan.columns for name in rows.columns):
+            rows.materialize_viewers()
         columns = {name: rows.columns[name] for name in plan.columns if name in rows.columns}
         for name in plan.columns:
             if name not in columns:

@@ -4,13 +4,13 @@ Law: a reader returns, for all combinations or for those at some positions, the 
 so as long as the match batch exists, for any later changes of the leaf. Members with the same window on every stream
 select by age: a combination is theirs if its oldest part is younger than the window.
 
-Cost: payload is read from the rings of the leaves when a member builds its rows. It is copied for all combinations only
-if the match batch still exists when the rings are written to again (`PayloadView.materialize`).
+Cost: payload is read from the windows of the leaves when a member builds its rows. It is copied for all combinations
+only if the match batch still exists when a part leaves its window (`PayloadView.materialize`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -23,29 +23,38 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.state import FOREVER, I32, I64, Maintenance, Mask, RingColumn, allocate, gather
+from penstock.state import FOREVER, I32, I64, Maintenance, Mask, allocate, gather
 
 ColumnRef = tuple[str, str]
 """A column: the alias of its leaf, and its name."""
 
 
 class PayloadView:
-    """The payload of some combinations, in the rings of their leaves or copied."""
+    """The payload of some combinations, in the windows of their leaves or copied."""
 
-    def __init__(self, ids: Mapping[str, I64], stores: Mapping[str, LeafStore], names: list[ColumnRef]) -> None:
+    def __init__(self, ids: Mapping[str, I64], stores: Mapping[str, LeafStore], names: Sequence[ColumnRef]) -> None:
+        """`names`: the columns that can be read."""
         self._ids = ids
-        self._views: dict[ColumnRef, RingColumn] = {
-            (alias, name): stores[alias].rows.view(name) for alias, name in names
-        }
+        self._stores: Mapping[str, LeafStore] = stores
+        self._names = names
         self._gathered: dict[ColumnRef, pa.Array] = {}
-        for alias in {alias for alias, _ in names}:
-            stores[alias].rows.add_viewer(self)
+        self._births: dict[str, I64] = {}
+        self._oldest: dict[str, int] = {}
+        for alias in ids:
+            stores[alias].rows.add_viewer(self, alias)
 
     def read_column(self, named: ColumnRef) -> pa.Array:
         """The values of all combinations, read once for all members."""
         if named not in self._gathered:
-            self._gathered[named] = self._views[named].take(self._ids[named[0]])
+            alias, name = named
+            self._gathered[named] = self._stores[alias].rows.take(name, self._ids[alias])
         return self._gathered[named]
+
+    def read_births(self, alias: str) -> I64:
+        """The births of the parts from one stream."""
+        if alias not in self._births:
+            self._births[alias] = self._stores[alias].rows.read_births(self._ids[alias])
+        return self._births[alias]
 
     def make_reader(self, places: I64) -> Callable[[Column], pa.Array]:
         """Read columns of the combinations at some positions."""
@@ -57,15 +66,23 @@ class PayloadView:
                 return self._gathered[named].take(pa.array(places))
             if alias not in ids:
                 ids[alias] = gather(self._ids[alias], places)
-            return self._views[named].take(ids[alias])
+            return self._stores[alias].rows.take(column.name, ids[alias])
 
         return read
 
+    def find_oldest(self, alias: str) -> int:
+        """The smallest id of a row of a leaf."""
+        if alias not in self._oldest:
+            self._oldest[alias] = int(self._ids[alias].min(initial=FOREVER))
+        return self._oldest[alias]
+
     def materialize(self) -> None:
-        """Copy all columns: the rings are about to be written to."""
-        for named in self._views:
+        """Copy all columns and births: the rows are about to be overwritten or renumbered."""
+        for named in self._names:
             self.read_column(named)
-        self._views = {}
+        for alias in self._ids if self._stores else ():
+            self.read_births(alias)
+        self._names, self._stores = (), {}
 
 
 @dataclass(frozen=True)
@@ -90,11 +107,10 @@ class MatchBatch:
     """New combinations of a join in temporal order, with everything that its members read of them.
 
     `rows.dies` is when they die in the join's own windows; `rows.interest` are their codes of interest if there are
-    several filter groups. `born` holds the births of their parts on every stream with a window in time.
+    several filter groups.
     """
 
     rows: JoinRows
-    born: Mapping[str, I64]
     late_expirations: I64 | None
     """When the first part in a ROWS window dies, if there are such windows."""
     payload: PayloadView
@@ -109,10 +125,15 @@ class MatchBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def read_births(self, alias: str) -> I64:
+        """The births of the parts from one stream."""
+        births = self.payload.read_births(alias)
+        return births if self._payload_places is None else births[self._payload_places]
+
     @cached_property
     def oldest_birth(self) -> I64:
         """The birth of the oldest part."""
-        timed = [self.born[alias] for alias, _ in self.origin.widest_windows]
+        timed = [self.read_births(alias) for alias, _ in self.origin.widest_windows]
         return reduce(np.minimum, timed) if timed else self.rows.born
 
     @cached_property
@@ -156,7 +177,6 @@ class MatchBatch:
         return replace(
             self,
             rows=self.rows.take(places),
-            born={alias: born[places] for alias, born in self.born.items()},
             late_expirations=None if self.late_expirations is None else self.late_expirations[places],
             _payload_places=places if self._payload_places is None else self._payload_places[places],
             _age_lookups=[0],

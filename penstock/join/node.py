@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from penstock.join.node_state import NodeState
 from penstock.join.pair_join import PairJoin
 from penstock.join.partner_filter import PartnerFilter
 from penstock.join.probes import ProbeResult, Probes, make_full_intervals
+from penstock.join.row_kernels import ChainTarget, KeyColumn
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.tree_context import TreeContext
 from penstock.plan import Key, NodePlan, StoredRange
@@ -76,15 +76,15 @@ class JoinNode:
 
     def _store_rows(self, rows: JoinRows) -> JoinRows:
         if self.state is not None and len(rows):
-            self.state.insert(rows, fresh=True)
+            self.state.append(rows)
         return rows
 
     def find_new_rows(self, lazy: JoinRows, driver: JoinRows) -> JoinRows:
         """As `join_new_rows`, but the state is not changed."""
         demand_from_lazy(self, driver)
-        shedding, extend = self._context.shedding, self.pair.extend
+        shedding = self._context.shedding
         parts = (
-            chain(extend(self.driver, driver, old_only=False), extend(self.lazy, lazy, old_only=True))
+            self.pair.extend_both(self.driver, driver, self.lazy, lazy)
             if shedding is None
             else self._extend_within_budget(shedding, lazy, driver)
         )
@@ -113,6 +113,16 @@ class JoinNode:
 
     def codes(self, class_id: int, rows: JoinRows) -> I32:
         return self.reader.codes(class_id, rows)
+
+    def find_codes(self, class_id: int) -> KeyColumn:
+        return self.reader.find_codes(class_id)
+
+    def find_chains(self, key: Key, *, old_only: bool) -> ChainTarget | None:
+        """The chains of the node's rows by a key; None if it takes more than the chains to find a key's rows."""
+        state = self.state
+        if state is None or state.key != key or state.missing is not None or self.reader.late_ending:
+            return None
+        return state.table.find_chains(old_only=old_only)
 
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
         """The node's rows that match probes: from the state if the probes have its key, else from the children."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from penstock.join.join_rows import JoinRows
+from penstock.join.row_kernels import KeyColumn
 from penstock.join.tree_context import TreeContext
 from penstock.plan import NodePlan
 from penstock.state import I32
@@ -28,6 +29,11 @@ class NodeReader:
     def codes(self, class_id: int, rows: JoinRows) -> I32:
         place = self._class_places[class_id]
         return self._stores[place].rows.codes(class_id, rows.ids[place])
+
+    def find_codes(self, class_id: int) -> KeyColumn:
+        """Where the codes of the rows in a class are."""
+        place = self._class_places[class_id]
+        return KeyColumn(place, self._stores[place].rows.code_ring(class_id))
 
     def refresh_expirations(self, rows: JoinRows) -> JoinRows:
         """The rows with the deaths in ROWS windows that are known by now."""

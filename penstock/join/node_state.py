@@ -17,10 +17,11 @@ from penstock.join.join_rows import JoinRows
 from penstock.join.node_reader import NodeReader
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.range_probes import read_numbers
+from penstock.join.row_kernels import KeyColumn
 from penstock.join.row_table import RowTable
 from penstock.join.tree_context import TreeContext
 from penstock.plan import Key, NodePlan, StoredRange
-from penstock.state import F64, I32, CodeSet, Mask, Renumbering
+from penstock.state import F64, I32, NONE, CodeSet, Mask, Renumbering
 
 
 class NodeState:
@@ -54,6 +55,14 @@ class NodeState:
     def insert(self, rows: JoinRows, fresh: Mask | bool) -> None:
         """Add rows; `fresh` are those with a tuple of the current batch."""
         self.table.insert(rows, self.encode_keys(rows), self._context.keys.code_limit(self.key), fresh)
+
+    def append(self, rows: JoinRows) -> None:
+        """Add rows with a tuple of the current batch."""
+        self.table.append(rows, self.find_codes(rows), self._context.keys.code_limit(self.key))
+
+    def find_codes(self, rows: JoinRows) -> KeyColumn:
+        """The key codes of rows of the node."""
+        return self._reader.find_codes(self.key[0]) if len(self.key) == 1 else KeyColumn(NONE, self.encode_keys(rows))
 
     def insert_absent(self, rows: JoinRows) -> int:
         """Add the rows that the state does not hold; returns how many."""
@@ -106,7 +115,7 @@ class NodeState:
         self, bound: int, renumbered: Mapping[str, Renumbering], filter_demanded: Callable[[JoinRows], JoinRows]
     ) -> None:
         """Drop rows that are dead or no longer demanded, if there are enough of them or leaf rows have new ids."""
-        changed = {place: renumbered[a] for place, a in enumerate(self._plan.aliases) if a in renumbered}
+        changed = renumbered and {place: renumbered[a] for place, a in enumerate(self._plan.aliases) if a in renumbered}
         if not (self.table.needs_rebuild or changed or self._is_mostly_dead()):
             return
         self._marked_rows = 0
@@ -123,7 +132,10 @@ class NodeState:
         been added.
         """
         stores = self._context.stores
-        if not any(stores[alias].rows.base >= end for alias, end in self._leaf_ends.items()):
+        for alias, end in self._leaf_ends.items():
+            if stores[alias].rows.base >= end:
+                break
+        else:
             return False
         dead, self._marked_rows = self._marked_rows, len(self)
         self._leaf_ends = {alias: stores[alias].rows.end for alias in self._plan.aliases}

@@ -120,8 +120,10 @@ class JoinOperator:
 
     def run(self, budget: int) -> int:
         if not self.stopped:
-            with self._stop_on_failure():
+            try:
                 return self._run(budget)
+            except FunctionError as error:
+                self._stop(error)
         cut = self.inputs.find_cut(budget)
         taken = sum(len(batch) for batches in self.inputs.read(cut.until).values() for batch in batches)
         self.inputs.done = max(self.done, cut.until)
@@ -134,9 +136,12 @@ class JoinOperator:
         try:
             yield
         except FunctionError as error:
-            self.stopped = True
-            for member in self.shared_join.members:
-                member.failure = make_evaluation_error(member.name, error)
+            self._stop(error)
+
+    def _stop(self, error: FunctionError) -> None:
+        self.stopped = True
+        for member in self.shared_join.members:
+            member.failure = make_evaluation_error(member.name, error)
 
     def _run(self, budget: int) -> int:
         self.output.drop_restored()
@@ -258,14 +263,15 @@ class JoinOperator:
 
     def _ingest(self, arrived: Mapping[str, list[Batch]]) -> int:
         """Store the tuples that arrived in the leaves; returns how many there are."""
-        taken = sum(len(batch) for batches in arrived.values() for batch in batches)
-        if taken and self.tree.shedding is not None:
+        taken = sum([len(batch) for batches in arrived.values() for batch in batches])
+        trees = self.trees
+        stores, shedding = trees.tree.stores, trees.tree.shedding
+        if taken and shedding is not None:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
-            self.tree.shedding.begin_batch(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
-        self.trees.complete_some(taken)
+            shedding.begin_batch(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
+        trees.complete_some(taken)
         for alias, batches in arrived.items():
-            store = self.tree.stores[alias]
-            store.end_batch()
+            stores[alias].end_batch()
             if batches:
                 self._store(alias, concat(batches))
         return taken

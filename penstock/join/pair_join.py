@@ -9,7 +9,8 @@ Cost: that of the probes, plus one evaluation of the residual predicates per blo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +22,10 @@ from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.partner_filter import PartnerFilter, choose_predicates, make_range_filter
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.range_probes import ProbeRanges, compute_probe_ranges
+from penstock.join.row_kernels import ChainTarget, extend_rows
 from penstock.join.tree_context import TreeContext
 from penstock.plan import NodePlan, find_range_condition, orient_range
-from penstock.state import I32, I64, concat_arrays, find_equal_pairs, gather
+from penstock.state import I32, I64, NONE, RowBuffer, concat_arrays, copy_array, find_equal_pairs, gather
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode
@@ -45,6 +47,47 @@ class PairJoin:
         self._range = None if plan.key else find_range_condition(plan)
         for child in (left, right):
             child.ordered_by = None if self._range is None else orient_range(self._range, child.plan.aliases)
+
+    def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
+        """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
+        key = self._plan.key
+        if key and self._context.find_interest(self._plan) is None:
+            targets = lazy.find_chains(key, old_only=False), driver.find_chains(key, old_only=True)
+            if targets[0] is not None and targets[1] is not None:
+                lazy.probes += len(rows)
+                driver.probes += len(lazy_rows)
+                return self._extend_by_chains(((driver, rows, targets[0]), (lazy, lazy_rows, targets[1])))
+        return chain(self.extend(driver, rows, old_only=False), self.extend(lazy, lazy_rows, old_only=True))
+
+    def _extend_by_chains(self, halves: Sequence[tuple[TreeNode, JoinRows, ChainTarget]]) -> Iterator[JoinRows]:
+        """Blocks of new rows, read from chain indexes in compiled loops. Small results of both halves are one block."""
+        key, buffer = self._plan.key, self._context.probe_buffer
+        out = buffer.get_row_buffer(len(self._plan.aliases))
+        found = 0
+        for side, rows, target in halves:
+            if not len(rows):
+                continue
+            if len(key) == 1:
+                line, codes = side.find_codes(key[0])
+            else:
+                parts = [side.codes(id_, rows) for id_ in key]
+                line, codes = NONE, self._context.keys.encode(key, parts, len(rows), insert=False)
+            at, row, ids = 0, NONE, np.ascontiguousarray(rows.ids)
+            while True:
+                found, at, row = extend_rows(
+                    ids, rows.born, rows.dies, at, row, line, codes, *target, side is self._left, found, *out
+                )
+                if at == len(rows):
+                    break
+                yield self._test_predicates(_copy_rows(out, found))
+                found = 0
+        if found:
+            yield self._test_predicates(_copy_rows(out, found))
+
+    def _test_predicates(self, rows: JoinRows) -> JoinRows:
+        if not self._plan.residuals:
+            return rows
+        return rows.take(compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows)))
 
     def extend(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[JoinRows]:
         """Rows of one child with their partners in the other."""
@@ -142,3 +185,9 @@ class PairJoin:
             keep = compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows))
             probe, rows = probe[keep], rows.take(keep)
         return ProbeResult(probe, rows)
+
+
+def _copy_rows(out: RowBuffer, count: int) -> JoinRows:
+    """The first rows of a buffer."""
+    ids, born, dies = out
+    return JoinRows(copy_array(ids[:, :count]), copy_array(born[:count]), copy_array(dies[:count]))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.range_probes import ProbeRanges
+from penstock.join.row_kernels import NO_MARKS, ChainTarget, KeyColumn, append_rows
 from penstock.join.row_set import RowSet
 from penstock.plan import StoredRange
 from penstock.state import (
@@ -34,6 +35,7 @@ from penstock.state import (
     chain_append,
     empty_codes,
     probe_chain,
+    ring_take,
 )
 
 _NO_RING = -1  # as a mask it keeps every position
@@ -77,14 +79,31 @@ class RowTable:
         ids = rows.ids if self._lines is None else rows.ids[np.argsort(self._lines)]
         return self._row_set.add(ids, self._ids, self.size)
 
-    def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
-        """Add rows whose key codes are all below `code_limit`; `fresh` are those with a tuple of this batch."""
-        first, self.size = self.size, self.size + len(rows)
+    def append(self, rows: JoinRows, key: KeyColumn, code_limit: int) -> None:
+        """As `insert`, for rows with a tuple of this batch."""
+        if self._lines is not None:
+            codes = key.codes if key.line == NONE else ring_take(key.codes, rows.ids[key.line])
+            self.insert(rows, codes, code_limit, fresh=True)
+            return
+        first = self._make_room(len(rows), code_limit)
+        append_rows(
+            rows.ids, rows.born, rows.dies, key.line, key.codes, first, True,
+            self._codes, self._born, self._dies, self._ids, self._fresh, self._head, self._next_older,
+        )  # fmt: skip
+
+    def _make_room(self, rows: int, code_limit: int) -> int:
+        """Make room for rows whose key codes are all below `code_limit`; returns the position of the first."""
+        first, self.size = self.size, self.size + rows
         if self.size > self._born.size:
             self._grow(self.size)
         if code_limit > self._head.size:
             more = (1 << (code_limit - 1).bit_length()) - self._head.size
             self._head = np.concatenate([self._head, np.full(more, NONE, np.int64)])
+        return first
+
+    def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
+        """Add rows whose key codes are all below `code_limit`; `fresh` are those with a tuple of this batch."""
+        first = self._make_room(len(rows), code_limit)
         here = slice(first, self.size)
         self._codes[here] = codes
         self._born[here] = rows.born
@@ -103,6 +122,15 @@ class RowTable:
             ),
             codes.size,
         )  # fmt: skip
+
+    def find_chains(self, *, old_only: bool) -> ChainTarget | None:
+        """The chains over all rows, or those without a tuple of this batch; None if lines are in another order."""
+        if self._lines is not None:
+            return None
+        fresh = self._fresh if old_only else NO_MARKS
+        return ChainTarget(
+            self._head, self._next_older, _NO_RING, 0, self.size, self._born, self._dies, fresh, False, self._ids
+        )
 
     def _make_target(self, old_only: bool) -> ProbeTarget:
         fresh = self._fresh if old_only else self._fresh[:0]
@@ -150,8 +178,9 @@ class RowTable:
 
     def end_batch(self) -> None:
         """The current batch is over: no row is fresh any more."""
-        self._fresh[self._fresh_from : self.size] = 0
-        self._fresh_from = self.size
+        if self._fresh_from < self.size:
+            self._fresh[self._fresh_from : self.size] = 0
+            self._fresh_from = self.size
 
     @property
     def needs_rebuild(self) -> bool:

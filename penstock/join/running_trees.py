@@ -51,7 +51,7 @@ class RunningTrees:
 
     def end_batch(self, until: int) -> Mapping[str, Renumbering]:
         """End the batch in every tree; the new tree of a parallel track that has finished replaces the old one."""
-        renumbered = self.tree.end_batch(until, self.all[1:])
+        renumbered = self.tree.end_batch(until, () if self._track is None else self.all[1:])
         if self._track is not None and self._track.finished:
             self.tree, self._track = self._track.new_tree, None
         return renumbered

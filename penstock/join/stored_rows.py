@@ -1,7 +1,8 @@
 """The rows of a leaf in rings: birth, death, the code in every equality class, and the columns that are read above.
 
 Law: rows have ascending ids, and those from `base` to before `end` are stored. A payload view may read the rings
-instead of a copy; it is materialized before the rings are written to again.
+instead of a copy, as long as its rows are stored under their ids; it is materialized before that ends. A row before
+`base` can be read until rows are appended.
 
 Cost: O(1) per row appended; a move or a change of capacity copies every stored row.
 """
@@ -35,12 +36,18 @@ from penstock.state import (
     ring_write,
 )
 
+_MAX_VIEWERS = 16
+"""With more viewers than this, the oldest are materialized, because each is checked at every append."""
+
 
 class ColumnViewer(Protocol):
-    """A reader of a leaf's columns that holds views of them."""
+    """A reader of some rows of a leaf that holds no copy of them."""
+
+    def find_oldest(self, alias: str) -> int:
+        """The smallest id of its rows."""
 
     def materialize(self) -> None:
-        """Copy everything that is still needed: the views become invalid."""
+        """Copy everything that is still needed: the rows can no longer be read."""
 
 
 class StoredRows:
@@ -57,7 +64,7 @@ class StoredRows:
             name: make_ring_column(schema.field(name).type, capacity) for name in columns
         }
         self._codes = {id_: empty_codes(capacity) for id_ in classes}
-        self._viewers: list[ref[ColumnViewer]] = []
+        self._viewers: list[tuple[ref[ColumnViewer], str]] = []
 
     def __len__(self) -> int:
         return self.end - self.base
@@ -74,7 +81,8 @@ class StoredRows:
         """Store rows as end, end + 1, …; the rings have space for them."""
         first = self.end
         self.end += born.size
-        self._materialize_viewers()
+        if self._viewers:
+            self._materialize_viewers(self.base)
         ring_write(self.born, first, born)
         ring_write(self.dies, first, dies)
         for id_, ring in self._codes.items():
@@ -83,12 +91,9 @@ class StoredRows:
             column.append(self.base, first, payload[name])
 
     def move(self, kept: I64) -> int:
-        """Store some rows again as the next ones and drop all rows before them; returns the id of the first.
-
-        The rings are new, so that views of the old ones stay valid.
-        """
+        """Store some rows again as the next ones and drop all rows before them; returns the id of the first."""
         first = self.end
-        self._viewers = []
+        self.materialize_viewers()
         self.born, self.dies = ring_move(self.born, kept, first), ring_move(self.dies, kept, first)
         self._codes = {id_: ring_move(ring, kept, first) for id_, ring in self._codes.items()}
         for column in self.columns.values():
@@ -97,9 +102,9 @@ class StoredRows:
         return first
 
     def resize(self, capacity: int) -> None:
-        """Copy the stored rows into rings of another capacity; views of the old rings stay valid."""
+        """Copy the stored rows into rings of another capacity."""
         base, end = self.base, self.end
-        self._viewers = []
+        self._materialize_viewers(base)
         self.capacity = capacity
         self.born = ring_resize(self.born, capacity, base, end)
         self.dies = ring_resize(self.dies, capacity, base, end)
@@ -114,6 +119,7 @@ class StoredRows:
 
         Lifetimes and key codes stay in memory: every probe reads them.
         """
+        self._materialize_viewers(self.base)
         spilled = {
             name: SpilledColumn.wrap(column, schema.field(name).type, self.capacity)
             for name, column in self.columns.items()
@@ -142,12 +148,22 @@ class StoredRows:
         first = max((column.first_in_memory(self.base) for column in self.spilled_columns), default=self.base)
         return first + ceil(share * (self.end - first))
 
-    def _materialize_viewers(self) -> None:
-        viewers, self._viewers = self._viewers, []
-        for reference in viewers:
+    def materialize_viewers(self) -> None:
+        """Let all viewers copy their rows: ids or columns are about to change."""
+        self._materialize_viewers(self.end)
+
+    def _materialize_viewers(self, base: int) -> None:
+        """Let the viewers of rows before `base` copy them."""
+        kept: list[tuple[ref[ColumnViewer], str]] = []
+        for place, (reference, alias) in enumerate(self._viewers):
             viewer = reference()
-            if viewer is not None:
+            if viewer is None:
+                continue
+            if viewer.find_oldest(alias) < base or len(self._viewers) - place > _MAX_VIEWERS:
                 viewer.materialize()
+            else:
+                kept.append((reference, alias))
+        self._viewers = kept
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +173,10 @@ class StoredRows:
 
     def codes(self, class_id: int, ids: I64) -> I32:
         return ring_take(self._codes[class_id], ids)
+
+    def code_ring(self, class_id: int) -> I32:
+        """The codes of all rows in a class, in their ring."""
+        return self._codes[class_id]
 
     def has_class(self, class_id: int) -> bool:
         return class_id in self._codes
@@ -168,6 +188,10 @@ class StoredRows:
     def read_lifetimes(self, ids: I64) -> tuple[I64, I64]:
         """Birth and death of rows that are still stored."""
         return ring_take(self.born, ids), ring_take(self.dies, ids)
+
+    def read_span(self, first: int, end: int) -> tuple[I64, I64]:
+        """Birth and death of the rows from `first` to before `end`."""
+        return ring_read(self.born, first, end), ring_read(self.dies, first, end)
 
     def read_births(self, ids: I64) -> I64:
         return ring_take(self.born, ids)
@@ -194,10 +218,6 @@ class StoredRows:
     def take(self, name: str, ids: I64) -> pa.Array:
         return self.columns[name].take(ids)
 
-    def view(self, name: str) -> RingColumn:
-        """A column that can be read without a copy until rows are appended."""
-        return self.columns[name].view()
-
-    def add_viewer(self, viewer: ColumnViewer) -> None:
-        """Call `viewer.materialize` before the rings are written to again, if the viewer still exists then."""
-        self._viewers.append(ref(viewer))
+    def add_viewer(self, viewer: ColumnViewer, alias: str) -> None:
+        """Call `viewer.materialize` before its rows can no longer be read, if the viewer still exists then."""
+        self._viewers.append((ref(viewer), alias))

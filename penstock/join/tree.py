@@ -77,6 +77,7 @@ class JoinTree:
         self.completion = CompletionTracker(self.context)
         self._gate_control = GateControl(self.context, self.find_policy, self.completion)
         self.early_node: EarlyNode | None = None
+        self._joins: list[JoinNode] = []
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
             self.root = EddyNode(plan.root, self.context)
@@ -84,6 +85,7 @@ class JoinTree:
                 self.root.add_gates(self.policy.demand)
             return
         self.root = self._build_node(plan.root, None)
+        self._joins = [part for part in walk_nodes(self.root) if isinstance(part, JoinNode)]
         if self.shedding is None:
             self._gate_control.add_gates(self.root)
         for node in self.walk_joins():
@@ -252,8 +254,11 @@ class JoinTree:
             tree.root.end_batch()
             if tree._discarded:  # releasing the memory of a large state takes time: one per batch
                 tree._discarded.pop()
-        changes = {alias: store.purge(bound) for alias, store in self.stores.items()}
-        renumbered = {alias: change for alias, change in changes.items() if change is not None}
+        renumbered: dict[str, Renumbering] = {}
+        for alias, store in self.stores.items():
+            change = store.purge(bound)
+            if change is not None:
+                renumbered[alias] = change
         for tree in trees:
             tree._apply_leaf_changes(bound, renumbered)
         if self.keys.recycle(lambda key: chain.from_iterable(tree._list_used_codes(key) for tree in trees)):
@@ -267,8 +272,9 @@ class JoinTree:
     def _apply_leaf_changes(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
         """Leaf rows have died or have new ids."""
         first_rows = self.context.first_rows
-        for alias in first_rows.keys() & renumbered.keys():
-            first_rows[alias] = renumbered[alias].map_mark(first_rows[alias])
+        if renumbered:
+            for alias in first_rows.keys() & renumbered.keys():
+                first_rows[alias] = renumbered[alias].map_mark(first_rows[alias])
         for node in self.walk_joins():
             node.purge(bound, renumbered)
         self.completion.apply_renumbering(renumbered)
@@ -289,8 +295,10 @@ class JoinTree:
 
     def _is_demand_stale(self) -> bool:
         """Whether a quarter of the tuples arrived since demand was last computed."""
-        new = sum(store.rows.end for store in self.stores.values()) - self._rows_at_refresh
-        return 4 * new > max(self.maintenance.demand_rows, sum(len(store) for store in self.stores.values()))
+        new, stored = -self._rows_at_refresh, 0
+        for store in self.stores.values():
+            new, stored = new + store.rows.end, stored + len(store.rows)
+        return 4 * new > max(self.maintenance.demand_rows, stored)
 
     def refresh_gates(self) -> None:
         """Remove demand that no living driver row has any more, from the root down; only between two batches."""
@@ -308,7 +316,7 @@ class JoinTree:
 
     def walk_joins(self) -> Iterator[JoinNode]:
         """The joins, children first."""
-        return (part for part in self.walk_nodes() if isinstance(part, JoinNode))
+        return iter(self._joins)
 
 
 def _share_leaves(other: TreeContext) -> TreeContext:

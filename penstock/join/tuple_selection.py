@@ -56,9 +56,9 @@ def select_tuples(
         chosen = _find_positions(compute_mask(plan.filters, lambda column: columns[column.name], rows))
     else:
         chosen = None
-    codes = _encode_terms(plan, keys, _make_reader(columns, chosen), rows if chosen is None else chosen.size)
+    codes, with_nulls = _encode_terms(plan, keys, columns, chosen, rows)
     null_codes = _NO_NULL_CODES if interest is None else interest.null_codes
-    lacking = [column for id_, column in codes.items() if id_ not in null_codes and column.min(initial=0) < 0]
+    lacking = [codes[id_] for id_ in with_nulls if id_ not in null_codes]
     if lacking:
         matchable = np.logical_and.reduce([column >= 0 for column in lacking])
         chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
@@ -71,9 +71,21 @@ def select_tuples(
     return TupleSelection(chosen, codes, wanted)
 
 
-def _encode_terms(plan: LeafPlan, keys: KeySpace, read: Callable[[Column], pa.Array], rows: int) -> dict[int, I32]:
-    """The codes of tuples in every class, NONE where the term is NULL."""
-    return {id_: keys.interners[id_].intern(evaluate(term, read, rows)) for id_, term in plan.terms}
+def _encode_terms(
+    plan: LeafPlan, keys: KeySpace, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int
+) -> tuple[dict[int, I32], list[int]]:
+    """The codes of tuples in every class, NONE where the term is NULL; and the classes in which some are NULL."""
+    codes: dict[int, I32] = {}
+    with_nulls = []
+    for id_, term in plan.terms:
+        if chosen is None and isinstance(term, Column):
+            values = columns[term.name]
+        else:
+            values = evaluate(term, _make_reader(columns, chosen), rows if chosen is None else chosen.size)
+        codes[id_] = keys.interners[id_].intern(values)
+        if values.null_count:
+            with_nulls.append(id_)
+    return codes, with_nulls
 
 
 def _find_positions(chosen: Mask | I32) -> I64 | None:

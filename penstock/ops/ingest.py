@@ -13,7 +13,7 @@ from penstock.cql import Stream, Table, format_duration
 from penstock.errors import DataError
 from penstock.expr import is_instant, try_cast
 from penstock.ops.notices import guess_tick_unit
-from penstock.state import FOREVER, I64, Mask, flatten_column, to_ticks
+from penstock.state import FOREVER, I64, Mask, flatten_column, scan_times, to_ticks
 
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -22,6 +22,8 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
         raise DataError(
             "NOT_A_TABLE", f"{name} got a {type(data).__name__}; push a pyarrow.Table or RecordBatch", stream=name
         )
+    if data.schema.equals(schema):
+        return _copy_columns(data)
     given = _map_column_positions(name, data)
     missing = [column for column in schema.names if column.casefold() not in given]
     extra = [data.schema.names[place] for key, place in given.items() if key not in _fold_names(schema)]
@@ -33,6 +35,14 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
             stream=name, missing=missing, extra=extra,
         )  # fmt: skip
     return {field.name: _cast_column(name, field, data.column(given[field.name.casefold()])) for field in schema}
+
+
+def _copy_columns(data: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of a table as one array each. A table is copied in one call, so that it may change later."""
+    if isinstance(data, pa.Table):
+        batches = data.to_batches()
+        data = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], data.schema)
+    return dict(zip(data.schema.names, data.columns, strict=True))
 
 
 def _map_column_positions(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
@@ -136,7 +146,7 @@ def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | N
             bad.append((_filter_rows(columns, ~valid), _explain_null(stream, name)))
             columns = _filter_rows(columns, valid)
     times = to_ticks(columns[stream.time])
-    newest, end = times.max(initial=0), int(FOREVER)
+    (_, newest, _), end = scan_times(times), int(FOREVER)
     limit = end if now is None or stream.ahead is None else now + stream.ahead
     if newest == end:
         bad.append((_filter_rows(columns, times == end), f"{stream.time} is the end of time"))

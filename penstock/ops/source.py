@@ -22,7 +22,7 @@ from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.protocol import Changes, Outlet, SavedState, StreamRows, as_stream_rows, concat
 from penstock.ops.rejects import RejectedRows
 from penstock.ops.time_merge import clamp_time
-from penstock.state import ALWAYS, FOREVER, I64
+from penstock.state import ALWAYS, FOREVER, I64, scan_times
 
 
 class SourceOperator:
@@ -44,13 +44,14 @@ class SourceOperator:
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
         batch = StreamRows(times, columns, None, numbers)
-        late = mark_late(times, self.frontier)
-        if late.any():
+        oldest, newest, _ = scan_times(times)
+        if oldest < self.frontier:
+            late = mark_late(times, self.frontier)
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
             batch = batch.take(np.flatnonzero(~late))
         if len(batch):
             self._held_batches.append(batch)
-            self.advance(find_frontier(self.stream, int(batch.times.max())))
+            self.advance(find_frontier(self.stream, newest))
 
     def advance(self, frontier: int) -> None:
         """Raise the frontier: no row before it will come."""
@@ -66,11 +67,12 @@ class SourceOperator:
         self._held_batches = []
         released = 0
         if held is not None:
-            ready = self._mask_ready(held)
-            if not ready.all():
+            _, newest, ascending = scan_times(held.times)
+            if newest > self.frontier:
+                ready = self._mask_ready(held)
                 self._held_batches = [held.take(np.flatnonzero(~ready))]
                 held = held.take(np.flatnonzero(ready))
-            if np.any(np.diff(held.times) < 0):
+            if not ascending:
                 held = held.take(np.argsort(held.times, kind="stable"))
             self._outlet.write(self.check_rows(held))
             released = len(held)

@@ -1,6 +1,6 @@
 """The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""
 
-from penstock.state.alloc import allocate, concat_arrays, gather, release_unused
+from penstock.state.alloc import allocate, concat_arrays, copy_array, gather, release_unused
 from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table
 from penstock.state.bloom import BloomFilter
 from penstock.state.chain_index import ChainIndex
@@ -29,12 +29,13 @@ from penstock.state.kernels import (
     collect_living_rows,
     probe_chain,
     rowset_add,
+    scan_times,
     skip_dead_rows,
 )
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.number_map import NumberMap
-from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, find_equal_pairs
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, RowBuffer, find_equal_pairs
 from penstock.state.renumbering import Renumbering
 from penstock.state.sizes import format_size, parse_size
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
@@ -69,6 +70,7 @@ __all__ = [
     "ProbeTarget",
     "Renumbering",
     "RingColumn",
+    "RowBuffer",
     "RowsWindow",
     "Segment",
     "SortedIndex",
@@ -81,6 +83,7 @@ __all__ = [
     "compute_expirations",
     "compute_ranges",
     "concat_arrays",
+    "copy_array",
     "decode_table",
     "empty_codes",
     "encode_table",
@@ -100,6 +103,7 @@ __all__ = [
     "ring_take",
     "ring_write",
     "rowset_add",
+    "scan_times",
     "skip_dead_rows",
     "to_floats",
     "to_ticks",

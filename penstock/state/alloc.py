@@ -41,10 +41,10 @@ def gather(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
 
 
 def copy_array(values: NDArray[T]) -> NDArray[T]:
-    """A copy of a one-dimensional array."""
+    """A copy."""
     if values.size < _LARGE_SIZE:
         return values.copy()
-    out = allocate(values.size, values.dtype)
+    out = allocate(values.size, values.dtype).reshape(values.shape)
     out[:] = values
     return out
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.state.columns import ring_read, ring_resize, ring_write
+from penstock.state.columns import ring_read, ring_resize
 from penstock.state.interning import empty_codes
-from penstock.state.kernels import I32, I64, NONE, chain_append, chain_retract
+from penstock.state.kernels import I32, I64, NONE, chain_retract, ring_chain_append
 
 
 class ChainIndex:
@@ -26,8 +26,7 @@ class ChainIndex:
         if code_limit > self.head.size:
             more = (1 << (code_limit - 1).bit_length()) - self.head.size
             self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
-        ring_write(self.codes, first, codes)
-        chain_append(codes, first, self.next_older.size - 1, self.head, self.next_older)
+        ring_chain_append(codes, first, self.codes, self.head, self.next_older)
 
     def retract(self, first: int, end: int) -> None:
         """Remove the newest rows, from `first` on."""

@@ -16,16 +16,16 @@ from penstock.state.alloc import allocate
 from penstock.state.kernels import I64, U8, ring_gather, text_gather
 
 T = TypeVar("T", bound=np.generic)
-C = TypeVar("C", "FixedColumn", "TextColumn")
 
 
 def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
     """Write rows first, first + 1, … of a ring, wrapping at its end."""
-    at = first & (ring.shape[0] - 1)
-    until_end = min(values.shape[0], ring.shape[0] - at)
-    ring[at : at + until_end] = values[:until_end]
-    if until_end < values.shape[0]:
-        ring[: values.shape[0] - until_end] = values[until_end:]
+    at, size = first & (len(ring) - 1), len(ring)
+    if at + len(values) <= size:
+        ring[at : at + len(values)] = values
+    else:
+        ring[at:] = values[: size - at]
+        ring[: at + len(values) - size] = values[size - at :]
 
 
 def ring_parts(ring: NDArray[T], first: int, end: int) -> tuple[NDArray[T], NDArray[T]]:
@@ -37,6 +37,9 @@ def ring_parts(ring: NDArray[T], first: int, end: int) -> tuple[NDArray[T], NDAr
 
 def ring_read(ring: NDArray[T], first: int, end: int) -> NDArray[T]:
     """A copy of rows first … end - 1."""
+    at, rows = first & (ring.shape[0] - 1), end - first
+    if at + rows <= ring.shape[0]:
+        return ring[at : at + rows].copy()
     return np.concatenate(ring_parts(ring, first, end))
 
 
@@ -71,12 +74,9 @@ class RingColumn(Protocol):
 
     def append(self, base: int, first: int, values: pa.Array) -> None: ...
     def take(self, ids: I64) -> pa.Array: ...
-    def view(self) -> RingColumn:
-        """A view of the column. It is valid until rows are appended; after a resize it stays valid."""
-
     def resize(self, capacity: int, base: int, end: int) -> None: ...
     def move(self, kept: I64, first: int) -> None:
-        """Keep some rows only, as rows first, first + 1, …; views of the column stay valid."""
+        """Keep some rows only, as rows first, first + 1, …"""
 
     @property
     def nbytes(self) -> int: ...
@@ -116,15 +116,6 @@ class Validity:
         return 0 if self._ring is None else self._ring.nbytes
 
 
-def _make_view(column: C) -> C:
-    """A second column object over the same rings; copied by hand, because every batch makes views of all columns."""
-    seen = object.__new__(type(column))
-    seen.__dict__ |= column.__dict__
-    seen._validity = Validity(column._validity._capacity)
-    seen._validity._ring = column._validity._ring
-    return seen
-
-
 def _pack_bitmap(valid: U8 | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
@@ -155,9 +146,6 @@ class FixedColumn:
         if self._is_bool:
             return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
         return pa.Array.from_buffers(self._type, raw.size, [_pack_bitmap(valid), pa.py_buffer(raw)])
-
-    def view(self) -> FixedColumn:
-        return _make_view(self)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._ring = ring_resize(self._ring, capacity, base, end)
@@ -208,7 +196,6 @@ class TextColumn:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._starts = ring_resize(self._starts, capacity, base, end)
         self._lengths = ring_resize(self._lengths, capacity, base, end)
-        self._pool = self._pool.copy()  # views keep the old array
         self._validity.resize(capacity, base, end)
 
     def move(self, kept: I64, first: int) -> None:
@@ -216,9 +203,6 @@ class TextColumn:
         self._starts, self._lengths = np.empty_like(self._starts), np.empty_like(self._lengths)
         self._pool, self._validity = np.empty_like(self._pool), Validity(self._starts.size)
         self.append(first, first, values)
-
-    def view(self) -> TextColumn:
-        return _make_view(self)
 
     def _ensure_bytes(self, base: int, first: int, more: int) -> None:
         oldest = int(self._starts[base & (self._starts.size - 1)]) if base < first else self._next_byte

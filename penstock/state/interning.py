@@ -135,9 +135,8 @@ class NumberInterner:
 
 def _to_words(values: pa.Array) -> I64:
     """The values as 64-bit integers, equal exactly where the values are equal (-0.0 is 0.0, all NaN are equal)."""
-    if values.type == _INT64 and values.null_count == 0:
-        plain: I64 = values.to_numpy()
-        return plain
+    if values.null_count == 0 and len(values) and values.type == _INT64:
+        return np.frombuffer(values.buffers()[1], np.int64, len(values), 8 * values.offset)
     if pa.types.is_floating(values.type):
         floats = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
         return np.where(np.isnan(floats), np.nan, floats).view(np.int64)

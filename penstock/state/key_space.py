@@ -10,7 +10,7 @@ in a group or a partition NULL is a value like another (`null_is_value`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -91,17 +91,24 @@ class KeySpace:
         Longer keys are recycled first, because the codes that a stored key is made of must keep their meaning. Returns
         whether codes may have been freed: a freed code may be used again for another value.
         """
-        tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.interners)}
-        tables |= self._composites
-        regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
-        if not any(
-            table.live_count > regrowth * self._live_after_recycle.get(key, least) for key, table in tables.items()
-        ):
+        if not self._is_recycling_due():
             return False
+        least, tables = self._maintenance.recycle_codes, dict(self._list_tables())
         for key in sorted(tables, key=len, reverse=True):
             tables[key].recycle(_mark_used(tables[key].code_limit, (*used(key), *self._list_part_codes(key))))
             self._live_after_recycle[key] = max(least, tables[key].live_count)
         return True
+
+    def _list_tables(self) -> Iterator[tuple[Key, Interner | CodeTable]]:
+        for id_, interner in enumerate(self.interners):
+            yield (id_,), interner
+        yield from self._composites.items()
+
+    def _is_recycling_due(self) -> bool:
+        regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
+        return any(
+            table.live_count > regrowth * self._live_after_recycle.get(key, least) for key, table in self._list_tables()
+        )
 
     def _list_part_codes(self, key: Key) -> Iterable[I64]:
         """The codes of a key that codes of longer keys are made of."""

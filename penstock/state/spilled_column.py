@@ -162,11 +162,6 @@ class SpilledColumn:
         back[order] = np.arange(ids.size)
         return pa.concat_arrays(parts).take(pa.array(back))
 
-    def view(self) -> SpilledColumn:
-        seen = SpilledColumn(self._type, self._ring.view(), self._capacity)
-        seen._segments, seen._memory_from = self._segments, self._memory_from
-        return seen
-
     def resize(self, capacity: int, base: int, end: int) -> None:
         """The ring has a capacity of its own, unless all rows are in memory."""
         self.drop_expired(base)

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.state.alloc import allocate
 from penstock.state.columns import ring_resize, ring_take, ring_write
-from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
+from penstock.state.kernels import FOREVER, I32, I64, NONE, add_lifetime, rows_window_append, rows_window_relink
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 from penstock.state.number_map import NumberMap
@@ -24,9 +25,8 @@ def compute_expirations(times: I64, length: int | None) -> I64:
     """When tuples of a time-based window die, at most FOREVER."""
     if length is None:
         return np.full(times.size, FOREVER)
-    dies: I64 = times + min(length, int(FOREVER))
-    if times.size and int(times.max()) > int(FOREVER) - length:
-        return np.where(dies < times, FOREVER, dies)
+    dies = allocate(times.size, np.int64)
+    add_lifetime(times, min(length, int(FOREVER)), dies)
     return dies
 
 

@@ -20,6 +20,7 @@ from penstock.join.sharing.kernels import (
     select_by_age,
 )
 from penstock.state import (
+    ALWAYS,
     FOREVER,
     NONE,
     SHIPPED,
@@ -40,10 +41,11 @@ from penstock.state import (
     gather,
     kernels,
     make_ring_column,
+    scan_times,
 )
 from penstock.state.alloc import copy_array
 from penstock.state.interning import make_interner
-from penstock.state.kernels import chain_retract, rows_window_append
+from penstock.state.kernels import add_lifetime, chain_retract, ring_chain_append, rows_window_append
 from penstock.state.maintenance import SMALLEST
 
 RANDOM = np.random.default_rng
@@ -116,18 +118,6 @@ def test_ring_column_append_and_read(type_: pa.DataType) -> None:
         kept += values.to_pylist()
         ids = rng.integers(base, len(kept), 25)
         assert column.take(ids).to_pylist() == [kept[i] for i in ids]
-
-
-@pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
-def test_ring_column_view_survives_resize(type_: pa.DataType) -> None:
-    column, ids = make_ring_column(type_, 64), np.arange(40)
-    values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
-    column.append(0, 0, values)
-    view = column.view()
-    column.resize(64, 40, 40)
-    column.append(40, 40, values.take(pa.array(ids[::-1])))
-    column.append(40, 80, values.take(pa.array(ids[::-1])))
-    assert view.take(ids) == values
 
 
 def _as(raw: list[int | None], type_: pa.DataType) -> pa.Array:
@@ -300,19 +290,45 @@ def test_remove_newest_rows_from_hash_chains() -> None:
     assert (following[:25] == before[1]).all()
 
 
+@pytest.mark.parametrize("first", [0, 50])
+def test_codes_written_and_chained_in_ring(first: int) -> None:
+    codes = RANDOM(7).integers(-1, 4, 30).astype(np.int32)
+    ring, head, following = np.full(64, 9, np.int32), np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
+    ring_chain_append(codes, first, ring, head, following)
+    naive, links = np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
+    chain_append(codes, first, 63, naive, links)
+    assert (head == naive).all()
+    assert (following == links).all()
+    assert (ring[np.arange(first, first + 30) & 63] == codes).all()
+
+
+@pytest.mark.parametrize("times", [[], [3], [3, 3, 5], [5, 3, 4], [-(2**63), 2**63 - 1]])
+def test_scan_of_times(times: list[int]) -> None:
+    oldest, newest, ascending = scan_times(np.array(times, np.int64))
+    assert oldest == min(times, default=int(FOREVER))
+    assert newest == max(times, default=int(ALWAYS))
+    assert ascending is (times == sorted(times))
+
+
+@pytest.mark.parametrize("length", [0, 7, int(FOREVER)])
+def test_times_plus_length_end_at_forever(length: int) -> None:
+    times = [-(2**63), -8, 0, 5, 2**63 - 8, 2**63 - 2]
+    out = np.empty(6, np.int64)
+    add_lifetime(np.array(times), length, out)
+    assert out.tolist() == [min(time + length, int(FOREVER)) for time in times]
+
+
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
-def test_ring_column_move_keeps_view(type_: pa.DataType) -> None:
+def test_ring_column_move(type_: pa.DataType) -> None:
     column = make_ring_column(type_, 64)
     values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
     column.append(0, 0, values)
-    seen = column.view()
     kept = np.flatnonzero(RANDOM(3).random(60) < 0.6)
     column.move(kept, 60)
     column.append(60, 60 + kept.size, values.slice(0, 20))
     assert column.take(np.arange(60, 80 + kept.size)).equals(
         pa.concat_arrays([values.take(pa.array(kept)), values.slice(0, 20)])
     )
-    assert seen.take(np.arange(60)).equals(values)
 
 
 @pytest.mark.parametrize("codes", [1, 3, 300])

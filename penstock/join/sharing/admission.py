@@ -43,6 +43,8 @@ class StreamRules:
         """The rules that are evaluated one by one; the others are in indexes."""
         self.indexed = 0
         """The groups of the other rules."""
+        self.takes_all = any(not rule.filters and rule.first_number <= 0 for rule in rules)
+        """Whether some group needs all tuples."""
         self._conditions: dict[Column, dict[int, Sequence[Comparison]]] = {}
         self._starts: dict[int, Sequence[Comparison]] = {}
         self._indexes: dict[Column, PredicateIndex] = {}
@@ -112,7 +114,10 @@ class Admission:
         """
         if alias not in self._rules:
             self._rules[alias] = self._collect_rules(alias)
-        stream, earliest = self._rules[alias], _find_earliest(batch)
+        stream = self._rules[alias]
+        if interest is None and stream.takes_all:
+            return batch, None
+        earliest = _find_earliest(batch)
         if earliest is not None and earliest < stream.oldest and batch.numbers is not None:
             batch, earliest = batch.take(np.flatnonzero(batch.numbers >= stream.oldest)), stream.oldest
         always, some = stream.indexed, []

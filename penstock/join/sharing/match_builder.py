@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -13,8 +13,9 @@ from penstock.join.running_trees import RunningTrees
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
+from penstock.join.tree import JoinTree
 from penstock.plan import SubPlan
-from penstock.state import Mask
+from penstock.state import Mask, scan_times
 
 
 class MatchBuilder:
@@ -30,14 +31,15 @@ class MatchBuilder:
         self._trees = trees
         self._group_places: Mapping[FilterGroup, int] = {}
         self._shown_columns: list[tuple[str, str]] = []
-        self._freshness_aliases: tuple[str, ...] = ()
+        self._origins: dict[frozenset[str] | None, MatchOrigin] = {}
+        """By scope, what the last match batch said of the join."""
 
-    def update(self, needs: SharedNeeds, freshness_aliases: Iterable[str]) -> None:
-        """Build for other members. `freshness_aliases`: the streams whose tuples members test for their age."""
+    def update(self, needs: SharedNeeds) -> None:
+        """Build for other members."""
         self.widest_windows = tuple(sorted(needs.find_longest_windows().items()))
         self._group_places = {group: place for place, group in enumerate(needs.filter_groups)}
         self._shown_columns = needs.list_shown_columns()
-        self._freshness_aliases = tuple(freshness_aliases)
+        self._origins = {}
 
     def build(self, rows: JoinRows) -> MatchBatch:
         """New combinations of the root in temporal order."""
@@ -49,32 +51,31 @@ class MatchBuilder:
         return self._build(part, rows.take(np.flatnonzero(codes)), frozenset(part.aliases))
 
     def _build(self, part: SubPlan, rows: JoinRows, scope: frozenset[str] | None) -> MatchBatch:
-        rows = rows.take(np.argsort(rows.born, kind="stable"))
-        tree, stores, interest = self._trees.tree, self._trees.tree.stores, self._trees.tree.context.interest
+        if not scan_times(rows.born)[2]:
+            rows = rows.take(np.argsort(rows.born, kind="stable"))
+        tree = self._trees.tree
+        stores, interest = tree.stores, tree.context.interest
         ids = dict(zip(part.aliases, rows.ids, strict=True))
         membership = None
         if interest is not None:
             rows = JoinRows(rows.ids, rows.born, rows.dies, interest.read_result(part, rows))
             membership = partial(_read_membership, interest.interest, self._group_places)
         counted = [stores[alias].rows.read_expirations(ids[alias]) for alias in self.late_ending]
-        timed = {alias: life for alias, life in self.widest_windows if alias in ids}
-        tested = self._freshness_aliases if tree.shedding is not None else ()
-        aged = dict.fromkeys((*timed, *(alias for alias in tested if alias in ids)))
-        return MatchBatch(
-            rows,
-            {alias: stores[alias].rows.read_births(ids[alias]) for alias in aged},
-            reduce(np.minimum, counted) if counted else None,
-            PayloadView(ids, stores, [named for named in self._shown_columns if named[0] in ids]),
-            membership,
-            MatchOrigin(
-                tuple(timed.items()),
-                tree.plan.residuals,
-                tree.shedding is not None,
-                self.merge_count,
-                tree.maintenance,
-                scope,
-            ),
-        )
+        origin = self._describe_origin(tree, part, scope)
+        names = self._shown_columns if scope is None else [named for named in self._shown_columns if named[0] in ids]
+        late = reduce(np.minimum, counted) if counted else None
+        return MatchBatch(rows, late, PayloadView(ids, stores, names), membership, origin)
+
+    def _describe_origin(self, tree: JoinTree, part: SubPlan, scope: frozenset[str] | None) -> MatchOrigin:
+        known, under_budget = self._origins.get(scope), tree.shedding is not None
+        if known is None or (known.satisfied, known.under_budget, known.merge_count) != (
+            tree.plan.residuals, under_budget, self.merge_count
+        ):  # fmt: skip
+            windows = tuple((alias, life) for alias, life in self.widest_windows if alias in part.aliases)
+            known = self._origins[scope] = MatchOrigin(
+                windows, tree.plan.residuals, under_budget, self.merge_count, tree.maintenance, scope
+            )
+        return known
 
     def list_late_ending_places(self) -> list[int]:
         """The places of aliases with ROWS windows in a row of the root."""

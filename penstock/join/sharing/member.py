@@ -87,9 +87,8 @@ class Member:
         """The combinations without a stale part, tested at the instant they are born."""
         if not matches.origin.under_budget or not self.need.freshness_checks:
             return places
-        young = [
-            compute_ages(matches.rows.born, matches.born[alias]) <= bound for alias, bound in self.need.freshness_checks
-        ]
+        born, checks = matches.rows.born, self.need.freshness_checks
+        young = [compute_ages(born, matches.read_births(alias)) <= bound for alias, bound in checks]
         fresh = filter_positions(places, np.logical_and.reduce(young))
         before = len(matches) if places is None else places.size
         self.stale += before - (len(matches) if fresh is None else fresh.size)
@@ -124,8 +123,9 @@ class Member:
         if life is not None:
             dies = compute_ends(matches.oldest_birth, np.full(len(matches), life))
         else:
+            rows = len(matches)
             full = [
-                compute_ends(matches.born[alias], np.full(len(matches), life)) for alias, life in self.need.lifetimes
+                compute_ends(matches.read_births(alias), np.full(rows, life)) for alias, life in self.need.lifetimes
             ]
             dies = reduce(np.minimum, full)
         return dies if matches.late_expirations is None else np.minimum(dies, matches.late_expirations)

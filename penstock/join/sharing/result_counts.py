@@ -59,9 +59,12 @@ class ResultCounts:
 
     def add(self, matches: MatchBatch) -> None:
         """Count results that are built when they are read."""
-        codes, interest = matches.rows.interest, self._interest
+        codes, interest, tally = matches.rows.interest, self._interest, self._update_slices()
+        if codes is None and all(life <= tally.youngest_end for _, life in matches.origin.widest_windows):
+            tally.add_youngest(len(matches))
+            return
         limit = 1 if codes is None or interest is None else len(interest.sets)
-        self._update_slices().add(matches.age, NO_CODES if codes is None else codes, limit)
+        tally.add(matches.age, NO_CODES if codes is None else codes, limit)
 
     def start_member(self, member: Member) -> None:
         """Results counted so far do not belong to a new member, or to one that has changed its filter group."""

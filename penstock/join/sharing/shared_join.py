@@ -322,8 +322,7 @@ class SharedJoin:
     def _update_summary(self) -> None:
         """Compute what all members together read of tuples and of results."""
         self.admission = Admission(self.needs.filter_groups, self._maintenance)
-        freshness_aliases = (alias for member in self.writers for alias, _ in member.need.freshness_checks)
-        self.matches.update(self.needs, freshness_aliases)
+        self.matches.update(self.needs)
 
 
 def _add_time(time: int, by: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.join.sharing.kernels import count_slices, find_slice_keys
-from penstock.state import I32, I64, CodeTable
+from penstock.state import FOREVER, I32, I64, CodeTable
 
 DENSE_CELLS = 1 << 16
 """The most pairs of a code and a slice that are kept as a matrix."""
@@ -20,6 +20,8 @@ class SliceTally:
 
     def __init__(self, windows: I64) -> None:
         self.windows = windows
+        self.youngest_end = int(windows[0]) if windows.size else int(FOREVER)
+        """The age at which the youngest slice ends."""
         self._slices = windows.size + 1
         self._matrix = np.zeros((1, self._slices), np.int64)
         self._pairs = CodeTable()
@@ -36,6 +38,10 @@ class SliceTally:
         keys = np.empty(age.size, np.int64)
         find_slice_keys(age, codes, self.windows, keys)
         self._add_pairs(keys, np.ones(age.size, np.int64))
+
+    def add_youngest(self, results: int) -> None:
+        """Count results of the youngest slice, all with the code 0."""
+        self._matrix[0, 0] += results
 
     def _add_pairs(self, keys: I64, counts: I64) -> None:
         found = self._pairs.intern(keys)

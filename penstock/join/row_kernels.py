@@ -1,0 +1,113 @@
+"""Compiled loops that read and write rows of join nodes. Each has a Python twin in the tests."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.state import I32, I64, NONE, U8, compile_kernel
+
+ID_LINES = NDArray[np.int64]
+"""Row ids: a line for each alias, a column for each row."""
+
+
+@compile_kernel
+def extend_rows(
+    ids: ID_LINES, born: I64, dies: I64, at: int, row: int, place: int, codes: I32,
+    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
+    row_ids: ID_LINES, ids_first: bool, found: int, out_ids: ID_LINES, out_born: I64, out_dies: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Rows with their partners in a chain index, as rows of the node above: see `probe_chain` for the conditions.
+
+    The key code of a row is that of its leaf row in line `place`, in the ring `codes`; if `place` is NONE, `codes` has
+    one code per row. `row_ids` are the ids that partners are made of; without lines, a partner is a leaf row.
+    `ids_first`: the lines of partners come after those of `ids`. Output begins at the position `found`. Returns
+    (found, at, row), to continue from if the output is full.
+    """
+    room = out_born.size
+    width, others = ids.shape[0], max(1, row_ids.shape[0])
+    to, to_other = (0, width) if ids_first else (others, 0)
+    code_mask = codes.size - 1
+    while at < born.size:
+        if row == NONE:
+            code = codes[at] if place == NONE else codes[ids[place, at] & code_mask]
+            if 0 <= code < head.size:
+                row = head[code]
+        b, d = born[at], dies[at]
+        while row >= base:
+            slot = row & mask
+            other_dies = row_dies[slot]
+            if row < limit and (fresh.size == 0 or not fresh[row]):
+                low = max(b, row_born[slot])
+                high = min(d, other_dies)
+                if low < high:
+                    if found == room:
+                        return found, at, row
+                    for line in range(width):
+                        out_ids[to + line, found] = ids[line, at]
+                    if row_ids.shape[0] == 0:
+                        out_ids[to_other, found] = row
+                    else:
+                        for line in range(others):
+                            out_ids[to_other + line, found] = row_ids[line, row]
+                    out_born[found] = low
+                    out_dies[found] = high
+                    found += 1
+            if fifo and other_dies <= b:
+                break
+            row = following[slot]
+        row = NONE
+        at += 1
+    return found, at, row
+
+
+@compile_kernel
+def append_rows(
+    ids: ID_LINES, born: I64, dies: I64, place: int, code_ring: I32, first: int, fresh: bool,
+    codes: I32, row_born: I64, row_dies: I64, row_ids: ID_LINES, row_fresh: U8, head: I64, following: I64,
+) -> None:  # fmt: skip
+    """Store rows of a node as positions first, first + 1, …, each in front of the chain of its key code.
+
+    Key codes are given as in `extend_rows`.
+    """
+    mask = code_ring.size - 1
+    for i in range(born.size):
+        to = first + i
+        code = code_ring[i] if place == NONE else code_ring[ids[place, i] & mask]
+        codes[to] = code
+        row_born[to] = born[i]
+        row_dies[to] = dies[i]
+        row_fresh[to] = fresh
+        for line in range(ids.shape[0]):
+            row_ids[line, to] = ids[line, i]
+        if code >= 0:
+            following[to] = head[code]
+            head[code] = to
+
+
+class KeyColumn(NamedTuple):
+    """The key codes of some rows: those of the leaf rows in a line of their ids, or (line NONE) one per row."""
+
+    line: int
+    codes: I32
+
+
+class ChainTarget(NamedTuple):
+    """A chain index and the rows it refers to, as `extend_rows` reads them."""
+
+    head: I64
+    following: I64
+    mask: int
+    base: int
+    limit: int
+    born: I64
+    dies: I64
+    fresh: U8
+    fifo: bool
+    ids: ID_LINES
+
+
+NO_MARKS: U8 = np.empty(0, np.uint8)
+NO_LINES: ID_LINES = np.empty((0, 0), np.int64)

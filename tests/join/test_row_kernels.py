@@ -1,0 +1,79 @@
+"""The loops over rows of join nodes against naive versions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, extend_rows
+from penstock.state import NONE, chain_append
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_extended_by_chain(seed: int) -> None:
+    """Any sizes, with codes in a ring or per row, partners that are leaf rows or rows of a state, and small output."""
+    rng = np.random.default_rng(seed)
+    stored, probes, width, room = rng.integers(1, 40), int(rng.integers(0, 20)), int(rng.integers(1, 4)), 1 + seed % 5
+    codes = rng.integers(-1, 5, stored).astype(np.int32)
+    head, following = np.full(5, NONE, np.int64), np.full(64, NONE, np.int64)
+    chain_append(codes, 0, 63, head, following)
+    ids, row_born, born = rng.integers(0, 64, (width, probes)), rng.integers(0, 50, 64), rng.integers(0, 50, probes)
+    row_dies, dies = row_born + rng.integers(0, 9, 64), born + rng.integers(0, 9, probes)
+    base, limit = int(rng.integers(0, stored)), int(rng.integers(0, stored + 1))
+    fresh = rng.integers(0, 2, stored).astype(np.uint8) if seed % 2 else NO_MARKS
+    row_ids = rng.integers(0, 99, (2, stored)) if seed % 3 else NO_LINES
+    place, ring = (
+        (NONE, rng.integers(-1, 7, probes).astype(np.int32))
+        if seed % 4
+        else (0, rng.integers(-1, 7, 64).astype(np.int32))
+    )
+    ids_first = bool(seed % 2)
+    lines = width + max(1, len(row_ids))
+    out = np.zeros((lines, room), np.int64), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    found, at, row, rows = 0, 0, NONE, []
+    while at < probes:
+        found, at, row = extend_rows(
+            ids, born, dies, at, row, place, ring, head, following, 63, base, limit, row_born, row_dies, fresh, False,
+            row_ids, ids_first, found, *out,
+        )  # fmt: skip
+        if at < probes:
+            assert found == room
+            rows += np.vstack([out[0], out[1:]]).T.tolist()
+            found = 0
+    rows += np.vstack([out[0], out[1:]]).T[:found].tolist()
+    expected = []
+    for probe in range(probes):
+        code = ring[probe] if place == NONE else ring[ids[0, probe] & 63]
+        for other in reversed(range(base, min(limit, stored))):
+            low, high = max(born[probe], row_born[other]), min(dies[probe], row_dies[other])
+            if codes[other] == code >= 0 and low < high and not (fresh.size and fresh[other]):
+                one, two = ids[:, probe].tolist(), row_ids[:, other].tolist() if len(row_ids) else [other]
+                expected.append([*(one + two if ids_first else two + one), low, high])
+    assert rows == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_appended_to_table(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, first = int(rng.integers(0, 9)), int(rng.integers(0, 5))
+    ids, born, dies = rng.integers(0, 64, (2, rows)), rng.integers(0, 9, rows), rng.integers(9, 19, rows)
+    place, ring = (
+        (NONE, rng.integers(-1, 4, rows).astype(np.int32))
+        if seed % 2
+        else (1, rng.integers(-1, 4, 64).astype(np.int32))
+    )
+    codes, fresh = np.zeros(16, np.int32), np.zeros(16, np.uint8)
+    row_born, row_dies, row_ids = np.zeros(16, np.int64), np.zeros(16, np.int64), np.zeros((2, 16), np.int64)
+    head, following = np.full(4, NONE, np.int64), np.full(16, NONE, np.int64)
+    append_rows(ids, born, dies, place, ring, first, True, codes, row_born, row_dies, row_ids, fresh, head, following)
+    here = slice(first, first + rows)
+    expected = ring if place == NONE else ring[ids[1] & 63]
+    assert (codes[here] == expected).all()
+    assert (row_born[here] == born).all()
+    assert (row_dies[here] == dies).all()
+    assert (row_ids[:, here] == ids).all()
+    assert fresh.tolist() == [int(first <= place < first + rows) for place in range(16)]
+    naive, links = np.full(4, NONE, np.int64), np.full(16, NONE, np.int64)
+    chain_append(expected, first, -1, naive, links)
+    assert (head == naive).all()
+    assert (following == links).all()
