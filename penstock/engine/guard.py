@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import isfunction
 from threading import RLock
+from types import TracebackType
 from typing import Any, TypeVar
 from warnings import warn
 
@@ -28,6 +29,25 @@ REFUSAL_ERRORS = (QueryError, DataError, UnsupportedError, ResourceError)
 """The errors that refuse a call: the caller can correct it."""
 
 T = TypeVar("T")
+
+
+OuterCall = tuple[str, bool, bool]
+"""The state of the call around a call."""
+
+
+class _Change:
+    """The block in which an engine changes."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._guard._mark_broken(error)
 
 
 class Guard:
@@ -47,40 +67,56 @@ class Guard:
         self._broken: tuple[str, BaseException] | None = None
         self.when_broken: Callable[[], object] = lambda: None
         """Called when the engine breaks."""
+        self.changes = 0
+        """How many changes have begun."""
+        self._change = _Change(self)
         self.closed = False
         """Whether the engine has freed its state, so that only what it returned before can be read."""
 
     @contextmanager
     def enter(self, name: str, *, nests: bool = False, always: bool = False) -> Iterator[None]:
         """Run a call. `nests`: it may also be called by a callback; `always`: also after the engine broke."""
-        with self._lock:
-            if self._running_call and not (nests or self._nesting_allowed):
-                raise _make_reentrant_error(name, self._running_call)
-            if not always:
-                self.require_intact()
-            before = self._running_call, self._nesting_allowed, self._change_begun
-            try:
-                self._running_call, self._nesting_allowed, self._change_begun = name, False, False
-                yield
-            except REFUSAL_ERRORS:
-                raise
-            except BaseException as error:
-                if self._change_begun:
-                    self._mark_broken(error)
-                raise
-            finally:
-                self._running_call, self._nesting_allowed, begun = before
-                self._change_begun = begun or (bool(self._running_call) and self._change_begun)
-
-    @contextmanager
-    def change(self) -> Iterator[None]:
-        """Change the engine: an exception that leaves this block breaks it."""
-        self._change_begun = True
+        before = self.begin_call(name, nests=nests, always=always)
         try:
             yield
         except BaseException as error:
-            self._mark_broken(error)
+            self.record_error(error)
             raise
+        finally:
+            self.end_call(before)
+
+    def begin_call(self, name: str, *, nests: bool, always: bool) -> OuterCall:
+        """Begin a call, see `enter`: every call ends with `end_call`, and before that with `record_error` if it raises.
+
+        Returns what `end_call` needs.
+        """
+        self._lock.acquire()
+        if self._running_call and not (nests or self._nesting_allowed):
+            self._lock.release()
+            raise _make_reentrant_error(name, self._running_call)
+        if self._broken is not None and not always:
+            self._lock.release()
+            self.require_intact()
+        before = self._running_call, self._nesting_allowed, self._change_begun
+        self._running_call, self._nesting_allowed, self._change_begun = name, False, False
+        return before
+
+    def record_error(self, error: BaseException) -> None:
+        """The running call raised an error."""
+        if self._change_begun and not isinstance(error, REFUSAL_ERRORS):
+            self._mark_broken(error)
+
+    def end_call(self, before: OuterCall) -> None:
+        """The running call has ended."""
+        self._running_call, self._nesting_allowed, begun = before
+        self._change_begun = begun or (bool(self._running_call) and self._change_begun)
+        self._lock.release()
+
+    def change(self) -> _Change:
+        """Change the engine: an exception that leaves this block breaks it."""
+        self._change_begun = True
+        self.changes += 1
+        return self._change
 
     def complete_change(self) -> None:
         """The change of the running call is complete: an exception from here on does not break the engine."""
@@ -165,11 +201,18 @@ def _guard_method(
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if first is not None:
             first(self)
-        with self._guard.enter(name, nests=nests, always=always):
+        guard: Guard = self._guard
+        before = guard.begin_call(name, nests=nests, always=always)
+        try:
             if not always:
-                self._guard.require_open(name)
+                guard.require_open(name)
             result = method(self, *args, **kwargs)
-        self._guard.emit_warnings()
+        except BaseException as error:
+            guard.record_error(error)
+            raise
+        finally:
+            guard.end_call(before)
+        guard.emit_warnings()
         return result
 
     return call

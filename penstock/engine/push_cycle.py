@@ -11,6 +11,7 @@ from penstock.engine.components import EngineComponents
 from penstock.engine.notices import Notices
 from penstock.engine.results import Results
 from penstock.graph import GraphScheduler
+from penstock.join import JoinOperator
 
 
 class PushCycle:
@@ -23,6 +24,8 @@ class PushCycle:
         self._notices = notices
         self._scheduler = scheduler
         self._adaptation = adaptation
+        self._seen_changes = 0
+        """How many changes of the engine had begun in the last run: the run itself is in one."""
         self.pushes = 0
         self.busy_seconds = 0.0
         """The time that the graph took in all pushes."""
@@ -33,15 +36,16 @@ class PushCycle:
         for step in self._adaptation.iter_steps():
             self._steer(step, engine)
         components.budgets.begin()
-        self._scheduler.run()
+        whole = self._scheduler.run(refresh=components.guard.changes != self._seen_changes + 1)
+        self._seen_changes = components.guard.changes
         components.budgets.end()
         self.pushes += 1
         self._adaptation.after_push(components)
         self._notices.after_push()
-        joins = list(components.joins)
-        components.queries.warn_failures(joins)
+        operators = [node.operator for node in (components.graph if whole else self._scheduler.ran.values())]
+        components.queries.warn_failures(operators)
         self.busy_seconds += perf_counter() - begun
-        return components.queries.collect_results(joins)
+        return components.queries.collect_results(each for each in operators if isinstance(each, JoinOperator))
 
     def _steer(self, step: Callable[[CommandedEngine, int], None], engine: CommandedEngine) -> None:
         guard = self._components.guard

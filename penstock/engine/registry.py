@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from penstock.cql import NameMap
 from penstock.engine.guard import Guard
@@ -12,8 +13,9 @@ from penstock.engine.query_output import BufferedOutput, DerivedOutput, ViewOutp
 from penstock.engine.relations import require_name
 from penstock.engine.results import Results
 from penstock.errors import QueryError
-from penstock.graph import Graph, Node
+from penstock.graph import Buffer, Graph, Node
 from penstock.join import JoinOperator
+from penstock.ops import Operator
 
 
 class QueryRegistry:
@@ -24,7 +26,12 @@ class QueryRegistry:
         self.queries: NameMap[RunningQuery] = NameMap()
         self.derived: NameMap[RunningQuery] = NameMap()
         self._by_name: dict[str, RunningQuery] = {}
-        self._buffered: list[RunningQuery] = []
+        self._is_shown = False
+        """Whether results of a push refer to the dictionary of queries, so that it must not change."""
+        self._buffered: dict[Buffer, list[RunningQuery]] = {}
+        """The queries that read their rows from a buffer."""
+        self._written: set[Buffer] = set()
+        """The buffers to which rows were written since they were read."""
         self._warned: set[str] = set()
 
     def __iter__(self) -> Iterator[RunningQuery]:
@@ -53,9 +60,10 @@ class QueryRegistry:
             self.derived.add(running)
             return
         self.queries.add(running)
+        if self._is_shown:
+            self._by_name, self._is_shown = dict(self._by_name), False
         self._by_name[running.name] = running
-        if isinstance(running.output, BufferedOutput):
-            self._buffered.append(running)
+        self._watch_buffer(running)
 
     def replace(self, running: RunningQuery) -> None:
         """Replace the query of the same name."""
@@ -68,8 +76,19 @@ class QueryRegistry:
         self._warned.discard(running.name)
 
     def _reindex(self) -> None:
-        self._by_name = {running.name: running for running in self.queries.values()}
-        self._buffered = [running for running in self.queries.values() if isinstance(running.output, BufferedOutput)]
+        self._by_name, self._is_shown = {running.name: running for running in self.queries.values()}, False
+        self._buffered, self._written = {}, set()
+        for running in self.queries.values():
+            self._watch_buffer(running)
+
+    def _watch_buffer(self, running: RunningQuery) -> None:
+        """Read the results of a query when rows are written to its buffer."""
+        if isinstance(running.output, BufferedOutput):
+            buffer = running.output.reader.buffer
+            self._buffered.setdefault(buffer, []).append(running)
+            buffer.on_write = partial(self._written.add, buffer)
+            if running.output.reader.waiting():
+                self._written.add(buffer)
 
     def list_readers(self, running: RunningQuery) -> list[str]:
         """The names of the queries that read a derived stream or a view."""
@@ -88,25 +107,37 @@ class QueryRegistry:
             raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
         return found
 
-    def collect_results(self, joins: list[JoinOperator]) -> Results:
-        """What every query found, read from its buffer now, or from the matches of its join later."""
+    def collect_results(self, joins: Iterable[JoinOperator]) -> Results:
+        """What every query found, read from its buffer now, or from the matches of its join later.
+
+        `joins` are those that may have found something.
+        """
         matches = {join: join.output.take_matches() for join in joins}
-        buffered = {running.name: running.results(matches) for running in self._buffered}
+        written = [running for buffer in self._written for running in self._buffered.get(buffer, ())]
+        buffered = {running.name: running.results(matches) for running in written}
+        self._written.clear()
+        self._is_shown = True
         return Results(self._by_name, buffered, matches, self._guard, self._warn_once)
 
     def failures(self) -> dict[str, QueryError]:
         return {each.name: each.failure for each in self if each.failure is not None}
 
-    def warn_failures(self, joins: list[JoinOperator]) -> None:
-        """Warn once of every query that has stopped. The joins are checked first: that is cheap with many queries."""
-        stopped = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
-        if not stopped and not any(join.stopped or join.shared_join.has_failed_filters for join in joins):
-            return
-        for running in self:
-            if running.failure is not None:
-                self._warn_once(running)
+    def warn_failures(self, operators: Iterable[Operator]) -> None:
+        """Warn once of every query that has stopped; `operators` are those in which one may have stopped."""
+        if any(map(_has_failed, operators)):
+            for running in self:
+                if running.failure is not None:
+                    self._warn_once(running)
 
     def _warn_once(self, running: RunningQuery) -> None:
         if running.name not in self._warned:
             self._warned.add(running.name)
             warnings.warn(f"{running.name}: {running.failure}", RuntimeWarning, stacklevel=6)
+
+
+def _has_failed(operator: Operator) -> bool:
+    """Whether an operator has stopped, or a query for which a join writes rows; others stop when they are read."""
+    if not isinstance(operator, JoinOperator):
+        return getattr(operator, "failure", None) is not None
+    shared = operator.shared_join
+    return operator.stopped or shared.has_failed_filters or any(each.failure is not None for each in shared.writers)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.engine.query_output import Matches
+from penstock.engine.query_output import Matches, PulledOutput
 from penstock.engine.results_display import format_results, render_results
 
 
@@ -31,46 +31,50 @@ class Results(Mapping[str, pa.Table]):
         guard: Guard,
         warn: Callable[[RunningQuery], None],
     ) -> None:
-        """`queries` in their order; `buffered` are tables that were read already, all others come from `matches`.
+        """`queries` in their order; `buffered` are tables that were read already. Of the other queries, those that read
+        the matches of a join have rows in `matches`, the rest have none.
 
         `warn` is called with a query that has stopped when its table is built.
         """
-        self._entries: dict[str, pa.Table | RunningQuery] = {**queries, **buffered}
+        self._queries = queries
+        self._tables = dict(buffered)
         self._matches = matches
         self._guard = guard
         self._warn = warn
 
     def __getitem__(self, name: str) -> pa.Table:
-        entry = self._entries[name]
-        return self._build_table(name) if isinstance(entry, RunningQuery) else entry
+        table = self._tables.get(name)
+        return self._build_table(name) if table is None else table
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._queries)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._queries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._queries
 
     def pop(self, name: str, *default: Any) -> Any:
         """A table, which is removed from the mapping; `default` for an unknown name."""
-        if default and name not in self._entries:
+        if default and name not in self._queries:
             return default[0]
         table = self[name]
-        del self._entries[name]
+        self._queries = {other: running for other, running in self._queries.items() if other != name}
+        self._tables.pop(name, None)
         return table
 
     def take(self, name: str) -> pa.Table:
         """A table, in whose place an empty one remains; for a call that is inside the guard."""
-        entry = self._entries[name]
-        table = entry.results(self._matches) if isinstance(entry, RunningQuery) else entry
-        self._entries[name] = table.slice(0, 0)
+        table = self._tables.get(name)
+        if table is None:
+            table = self._read_matches(self._queries[name])
+        self._tables[name] = table.slice(0, 0)
         return table
 
     def copy(self) -> dict[str, pa.Table]:
         """All tables as a dictionary."""
-        return {name: self[name] for name in self._entries}
+        return {name: self[name] for name in self._queries}
 
     def __eq__(self, other: object) -> bool:
         return self.copy() == (other.copy() if isinstance(other, Results) else other)
@@ -91,10 +95,16 @@ class Results(Mapping[str, pa.Table]):
 
     def _build_table(self, name: str) -> pa.Table:
         with self._guard.enter("reading results"):
-            entry = self._entries[name]
-            if isinstance(entry, RunningQuery):  # else another thread has built it
-                table = entry.results(self._matches)
-                if entry.failure is not None:
-                    self._warn(entry)
-                self._entries[name] = entry = table
-            return entry
+            running = self._queries[name]
+            table = self._tables.get(name)
+            if table is None:  # else another thread has built it
+                table = self._read_matches(running)
+                if running.failure is not None:
+                    self._warn(running)
+                self._tables[name] = table
+            return table
+
+    def _read_matches(self, running: RunningQuery) -> pa.Table:
+        if isinstance(running.output, PulledOutput):
+            return running.results(self._matches)
+        return running.query.schema.empty_table()

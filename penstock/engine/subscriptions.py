@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -164,10 +164,13 @@ class Subscriptions:
             while (iterator := weak()) is not None and not iterator.wait_for_room(_PATIENCE, monotonic() - begin):
                 del iterator  # so that an iterator without a reader is collected while the push waits
 
-    @contextmanager
-    def deliver_early(self) -> Iterator[None]:
+    def deliver_early(self) -> AbstractContextManager[None]:
         """Deliver the matches of joins during a push, where all queries that read them have functions."""
         self._raised = []
+        return self._deliver_matches() if self._functions else nullcontext()
+
+    @contextmanager
+    def _deliver_matches(self) -> Iterator[None]:
         joins: defaultdict[JoinOperator, list[RunningQuery]] = defaultdict(list)
         iterated = {each.query for each in self._iterators}
         for name in {each.query for each in self._functions} - iterated:

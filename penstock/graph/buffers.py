@@ -24,6 +24,8 @@ class Buffer:
     def __init__(self) -> None:
         self.frontier = int(ALWAYS)
         self.next_number = 0  # the number the next batch will have
+        self.on_write: Callable[[], object] | None = None
+        """Called when rows are written."""
         self._batches: deque[Batch] = deque()
         self._first_number = 0  # the number of the oldest batch still held
         self._readers: list[Reader] = []
@@ -65,6 +67,8 @@ class Buffer:
         """Hold rows, also unread rows of a snapshot: readers go back to them with `rewind`."""
         self._batches.append(batch)
         self.next_number += 1
+        if self.on_write is not None:
+            self.on_write()
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number - self._first_number]

@@ -23,8 +23,10 @@ class _Topology:
     """What the cycle needs to know of the graph, computed once for each state table."""
 
     table: StateTable
-    states: list[str] = field(default_factory=list)
+    places: Mapping[str, int] = field(default_factory=dict)
     """All operators, producers first."""
+    sources: list[Node] = field(default_factory=list)
+    """The operators that read no other."""
     work_checks: Mapping[str, Callable[[], bool]] = field(default_factory=dict)
     """By operator: whether it has work."""
     affected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -36,7 +38,8 @@ class _Topology:
     def from_graph(cls, graph: Graph) -> _Topology:
         return cls(
             graph.table,
-            [row.state for row in graph.table.rows if not row.is_fork],
+            {state: place for place, state in enumerate(r.state for r in graph.table.rows if not r.is_fork)},
+            [node for node in graph if not node.readers],
             {node.id: node.operator.has_work for node in graph},
             {node.id: (node.id, *list_reached(node)) for node in graph},
             [node.id for node in graph if can_idle(node)],
@@ -53,20 +56,36 @@ class GraphScheduler:
         self._next_turn = 0
         self._topology = _Topology(StateTable(()))
         self._ready: set[str] = set()
+        self.ran: dict[str, Node] = {}
+        """The operators that ran in the last run, by their ids."""
 
-    def run(self) -> None:
-        """Run until nothing moves. All sources run first, so that merges see all rows that arrived at once."""
-        for node in list(self._graph):
-            if not node.readers and node.operator.has_work():
+    def run(self, *, refresh: bool = True) -> bool:
+        """Run until nothing moves. All sources run first, so that merges see all rows that arrived at once.
+
+        `refresh`: operators may have got work other than from sources since the last run. Without it, and with the same
+        graph, only operators behind sources that run are looked at. Returns whether all of them were.
+        """
+        refresh = refresh or self.on_step is not None or self._topology.table is not self._graph.table
+        if self._topology.table is not self._graph.table:
+            self._topology = _Topology.from_graph(self._graph)
+        self.ran = {}
+        for node in self._topology.sources:
+            if node.operator.has_work():
                 self._execute(node)
-        self._refresh_all()
+        if refresh:
+            self._refresh_all()
+        else:
+            checks, affected = self._topology.work_checks, self._topology.affected
+            self._ready = {state for ran in self.ran for state in affected[ran] if checks[state]()}
         state = self._choose_ready()
         while state is not None:
             self._execute(self._graph[state])
             self._refresh_after(state)
             state = self._select_next(state) or self._choose_ready()
+        return refresh
 
     def _execute(self, node: Node) -> None:
+        self.ran[node.id] = node
         done = node.operator.run(self._batch)
         if self.on_step is not None:
             self.on_step(node, done)
@@ -86,10 +105,9 @@ class GraphScheduler:
         """The next part of the graph, in turn, that has work; else an operator that enables one that idles."""
         if not self._ready:
             return next(filter(None, map(self.find_enabler, self._topology.idle_candidates)), None)
-        states = self._topology.states
-        in_turn = states[self._next_turn :] + states[: self._next_turn]
-        found = next(state for state in in_turn if state in self._ready)
-        self._next_turn = states.index(found) + 1
+        places, turn = self._topology.places, self._next_turn
+        found = min(self._ready, key=lambda state: (places[state] < turn, places[state]))
+        self._next_turn = places[found] + 1
         return found
 
     def _refresh_after(self, state: str) -> None:
