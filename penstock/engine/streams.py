@@ -86,6 +86,9 @@ class StreamRegistry:
         return iter(self._sources.values())
 
     def __getitem__(self, name: str) -> SourceOperator:
+        known_source = self._sources.get(name) if isinstance(name, str) else None
+        if known_source is not None:
+            return known_source
         relation = self._catalog.relations.get(name)
         if isinstance(relation, View):  # rows of an updating table are those of its changes
             changes = self._catalog.relations.get(name_changes(relation.name))

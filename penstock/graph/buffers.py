@@ -75,7 +75,7 @@ class Buffer:
 
     def _free_batches(self) -> None:
         readers = self._readers
-        passed = readers[0].batch if len(readers) == 1 else min((r.batch for r in readers), default=self.next_number)
+        passed = min([reader.batch for reader in readers]) if readers else self.next_number
         while self._first_number < passed:
             self._batches.popleft()
             self._first_number += 1
@@ -126,8 +126,9 @@ class Reader:
         self.buffer.close(self)
 
     def waiting(self) -> int:
-        if self.batch == self.buffer.next_number:
-            return 0
+        unread = self.buffer.next_number - self.batch
+        if unread <= 1:
+            return len(self.buffer[self.batch]) - self._row if unread else 0
         return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
 
     def unread(self) -> Batch | None:

@@ -76,7 +76,7 @@ class GraphScheduler:
             self._refresh_all()
         else:
             checks, affected = self._topology.work_checks, self._topology.affected
-            self._ready = {state for ran in self.ran for state in affected[ran] if checks[state]()}
+            self._ready = {state for state in set().union(*map(affected.__getitem__, self.ran)) if checks[state]()}
         state = self._choose_ready()
         while state is not None:
             self._execute(self._graph[state])

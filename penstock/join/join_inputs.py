@@ -74,7 +74,7 @@ class JoinInputs:
     def read(self, until: int) -> dict[str, list[Batch]]:
         """The tuples up to a time, by alias, without the streams of an early node."""
         ahead = () if self.early is None else self.early.inlets
-        return {each.alias: each.inlet.read(until) for each in self._inputs if each.alias not in ahead}
+        return {each.alias: each.inlet.read(until) for each in self._inputs if not ahead or each.alias not in ahead}
 
     @property
     def aliases(self) -> list[str]:

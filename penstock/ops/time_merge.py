@@ -19,7 +19,7 @@ _LAST_INSTANT = int(FOREVER) - 1
 
 def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
     """The last instant that may be read."""
-    frontier = min(inlet.frontier for inlet in inlets)
+    frontier = min([inlet.frontier for inlet in inlets])
     return clamp_time(frontier - 1 if whole else frontier)
 
 
@@ -30,12 +30,16 @@ def clamp_time(instant: int) -> int:
 
 def has_ready(inlets: Sequence[Inlet], bound: int) -> bool:
     """Whether a row waits that may be read."""
-    return any((time := inlet.next_time()) is not None and time <= bound for inlet in inlets)
+    for inlet in inlets:
+        time = inlet.next_time()
+        if time is not None and time <= bound:
+            return True
+    return False
 
 
 def find_cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
     """An instant up to which about `budget` rows wait, `bound` if there are fewer."""
-    if sum(inlet.waiting() for inlet in inlets) <= budget:
+    if sum([inlet.waiting() for inlet in inlets]) <= budget:
         return bound
     times = np.concatenate([inlet.times(budget + 1) for inlet in inlets])
     times = times[times <= bound]
