@@ -22,7 +22,7 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
         raise DataError(
             "NOT_A_TABLE", f"{name} got a {type(data).__name__}; push a pyarrow.Table or RecordBatch", stream=name
         )
-    if data.schema.equals(schema):
+    if data.schema.equals(schema):  # names and types as declared
         return _copy_columns(data)
     given = _map_column_positions(name, data)
     missing = [column for column in schema.names if column.casefold() not in given]

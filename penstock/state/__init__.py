@@ -29,7 +29,6 @@ from penstock.state.kernels import (
     collect_living_rows,
     probe_chain,
     rowset_add,
-    scan_times,
     skip_dead_rows,
 )
 from penstock.state.key_space import KeySpace
@@ -40,6 +39,7 @@ from penstock.state.renumbering import Renumbering
 from penstock.state.sizes import format_size, parse_size
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
 from penstock.state.spilled_column import NewFile, Segment, SpilledColumn
+from penstock.state.time_kernels import scan_times
 from penstock.state.windows import AnnouncedEnds, LateEnds, RowsWindow, compute_expirations
 
 __all__ = [

@@ -118,14 +118,6 @@ def ring_chain_append(codes: I32, first: int, ring: I32, head: I64, following: I
 
 
 @compile_kernel
-def add_lifetime(times: I64, length: int, out: I64) -> None:
-    """Each time plus a length, at most FOREVER."""
-    for i in range(times.size):
-        time = times[i] + length
-        out[i] = FOREVER if times[i] > FOREVER - length else time
-
-
-@compile_kernel
 def chain_retract(codes: I32, first: int, mask: int, head: I64, following: I64) -> None:
     """Undo `chain_append` for the newest rows."""
     for i in range(codes.size - 1, -1, -1):
@@ -241,19 +233,6 @@ def collect_living_rows(row_dies: I64, mask: int, base: int, end: int, bound: in
         out[n] = row
         n += row_dies[row & mask] > bound
     return n
-
-
-@compile_kernel
-def scan_times(times: I64) -> tuple[int, int, bool]:
-    """The oldest and the newest of some times, and whether they ascend; (FOREVER, ALWAYS, True) for none."""
-    oldest, newest, ascending = FOREVER, ALWAYS, True
-    last = ALWAYS
-    for i in range(times.size):
-        time = times[i]
-        ascending = ascending and time >= last
-        last = time
-        oldest, newest = min(oldest, time), max(newest, time)
-    return oldest, newest, ascending
 
 
 @compile_kernel

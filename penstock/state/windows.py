@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from penstock.state.alloc import allocate
 from penstock.state.columns import ring_resize, ring_take, ring_write
-from penstock.state.kernels import FOREVER, I32, I64, NONE, add_lifetime, rows_window_append, rows_window_relink
+from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 from penstock.state.number_map import NumberMap
+from penstock.state.time_kernels import add_lifetime
 
 
 def compute_expirations(times: I64, length: int | None) -> I64:

@@ -45,8 +45,9 @@ from penstock.state import (
 )
 from penstock.state.alloc import copy_array
 from penstock.state.interning import make_interner
-from penstock.state.kernels import add_lifetime, chain_retract, ring_chain_append, rows_window_append
+from penstock.state.kernels import chain_retract, ring_chain_append, rows_window_append
 from penstock.state.maintenance import SMALLEST
+from penstock.state.time_kernels import add_lifetime
 
 RANDOM = np.random.default_rng
 
