@@ -105,7 +105,8 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance, *limits)
         self._guard = Guard(warns=warn)
         self._graph = Graph()
-        self._scheduler = GraphScheduler(self._graph, batch)
+        self.scheduler = GraphScheduler(self._graph, batch)
+        """Runs the operators; `on_step` observes the steps."""
         self._relations = Relations(self._graph, clock, self._guard)
         self._join_registry = JoinRegistry(share=share, slicing=slicing, nest=rules is None)
         self._registry = QueryRegistry(self._guard)
@@ -117,10 +118,10 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         self._changes = QueryChanges(self._components, QueryBuilder(self._components))
         self._adaptation = Adaptation(rules, timer)
         self._notices = Notices(self._relations.streams, self._registry, self._guard)
-        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation, self._notices)
+        self._cycle = PushCycle(self._components, self.scheduler, self._adaptation, self._notices)
         self._reports = Reports(self._components, self._notices, self._memory)
         self._descriptions = EngineDescriptions(self._components)
-        self._subscriptions = Subscriptions(self._registry, self._guard)
+        self._subscriptions = Subscriptions(self._registry, self._guard, self.scheduler)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
         self.schedule(schedule)
 
@@ -160,10 +161,10 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
     ) -> None:
         self.close()
         with self._guard.enter("the end of the with block", always=True):
-            guard = self._guard
+            guard, scheduler = self._guard, GraphScheduler(Graph(), 1)
             guard.closed = True
             vars(self).clear()  # frees the streams, queries and windows
-            self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard), guard)
+            self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard), guard, scheduler)
 
     def close(self) -> None:
         """Stop adapting, end iterations over `results` and delete files of `spill`. Queries keep running.
@@ -264,9 +265,10 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
     def subscribe(self, name: str, function: ResultFunction) -> Subscription:
         """Call a function with the results of a query as they become certain, instead of returning them from `push`.
 
-        The function gets tables with at least one row and at most 262,144, during the push that finds them. It must not
-        call this engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription
-        ends it. A push holds few results of a join at a time if all its queries are subscribed to; see docs/limits.md.
+        The function gets tables with at least one row and at most 262,144, during the push that finds them: after each
+        step of the query's last operator, so that `schedule` and `batch` decide when. It must not call this engine. If
+        it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription ends it. A push holds
+        few results of a join at a time if all its queries are subscribed to; see docs/limits.md.
         A snapshot does not contain subscriptions.
 
         >>> with eng.subscribe("pairs", lambda rows: print(rows.to_pylist())):

@@ -7,11 +7,11 @@ A push delivers before it returns, while it holds the engine's lock. So deliveri
 a function must not call the engine (`REENTRANT_CALL`). If a function raises, the push is still complete: all other
 tables are delivered, then the push raises SUBSCRIBER_FAILED.
 
-Functions get tables of at most `CHUNK_ROWS` rows. If all queries that read the matches of a join have functions, they
-get their results during the push, as soon as a block of matches is there, so that a push holds few of them at a time.
-Queries that test matches on their own (other windows, more predicates) write their rows to a buffer instead.
-All other results are delivered after the change is complete. If a push fails half-way, the engine must be restored and
-the push repeated: what it delivered before comes again.
+Functions get tables of at most `CHUNK_ROWS` rows, during the push: after each step of the last operator of a query, the
+rows that it has written. So the order in which operators run decides when results leave, and a push holds few of them.
+The matches of a join that several queries read are delivered during the push if all of these have functions, else after
+it; so are results for iterators. If a push fails half-way, the engine must be restored and the push repeated: what it
+delivered before comes again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ import pyarrow as pa
 
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.engine.query_output import PulledOutput
+from penstock.engine.query_output import BufferedOutput, Matches, PulledOutput
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
 from penstock.errors import InternalError, QueryError
+from penstock.graph import GraphScheduler
 from penstock.join import JoinOperator
 
 CHUNK_ROWS = 1 << 18
@@ -94,6 +95,8 @@ class Deliveries:
     """The queries that have stopped."""
     raised: Sequence[tuple[str, Exception]] = ()
     """What functions raised during the push, by query."""
+    interrupt: BaseException | None = None
+    """What interrupted a function during the push."""
 
     def send(self) -> Results:
         """Deliver; returns the results of the push. QueryError if a function raised."""
@@ -104,6 +107,8 @@ class Deliveries:
                 iterator.end(self.failures[iterator.query])
         for each in self.functions:
             raised += _call(each, self.tables[each.query])
+        if self.interrupt is not None:
+            raise self.interrupt
         if raised:
             raise _make_failure(raised[0], self.results)
         return self.results
@@ -112,14 +117,16 @@ class Deliveries:
 class Subscriptions:
     """The subscriptions of one engine."""
 
-    def __init__(self, queries: QueryRegistry, guard: Guard) -> None:
+    def __init__(self, queries: QueryRegistry, guard: Guard, scheduler: GraphScheduler) -> None:
         self._queries = queries
+        self._scheduler = scheduler
         self._guard = guard
         guard.when_broken = self._end_broken
         self._lock = Lock()
         self._functions: tuple[Subscription, ...] = ()
         self._iterators: WeakSet[ResultIterator] = WeakSet()
         self._raised: list[tuple[str, Exception]] = []
+        self._interrupt: BaseException | None = None
 
     def subscribe(self, name: str, function: ResultFunction) -> Subscription:
         """Let pushes call a function with the results of a query."""
@@ -165,34 +172,51 @@ class Subscriptions:
                 del iterator  # so that an iterator without a reader is collected while the push waits
 
     def deliver_early(self) -> AbstractContextManager[None]:
-        """Deliver the matches of joins during a push, where all queries that read them have functions."""
-        self._raised = []
-        return self._deliver_matches() if self._functions else nullcontext()
+        """Deliver results during a push, as operators find them."""
+        self._raised, self._interrupt = [], None
+        return self._deliver_steps() if self._functions else nullcontext()
 
     @contextmanager
-    def _deliver_matches(self) -> Iterator[None]:
+    def _deliver_steps(self) -> Iterator[None]:
         joins: defaultdict[JoinOperator, list[RunningQuery]] = defaultdict(list)
+        deliver: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
         iterated = {each.query for each in self._iterators}
         for name in {each.query for each in self._functions} - iterated:
             running = self._queries[name]
             if isinstance(running.output, PulledOutput):
                 joins[running.output.part.join].append(running)
+            elif isinstance(running.output, BufferedOutput):
+                deliver[running.nodes[-1].id].append(partial(self._deliver_written, running, running.output))
         complete = {join: found for join, found in joins.items() if join.shared_join.pull_count == len(found)}
         for join, found in complete.items():
             join.output.deliver = partial(self._deliver, join, found)
+            deliver[found[0].nodes[-1].id].append(join.output.deliver)
+        self._scheduler.deliver_after = {node: partial(_call_all, calls) for node, calls in deliver.items()}
         try:
             yield
         finally:
+            self._scheduler.deliver_after = {}
             for join in complete:
                 join.output.deliver = None
 
     def _deliver(self, join: JoinOperator, queries: Sequence[RunningQuery]) -> None:
-        matches = {join: join.output.take_matches()}
-        for running in queries:
-            rows = running.results(matches)
-            for each in self._functions:
-                if each.query == running.name:
+        if join.output.pending:
+            matches = {join: join.output.take_matches()}
+            for running in queries:
+                self._send(running, matches)
+
+    def _deliver_written(self, running: RunningQuery, output: BufferedOutput) -> None:
+        if output.reader.next_time() is not None:
+            self._send(running, {})
+
+    def _send(self, running: RunningQuery, matches: Matches) -> None:
+        rows = running.results(matches)
+        for each in self._functions:
+            if each.query == running.name:
+                try:
                     self._raised += _call(each, rows)
+                except BaseException as interrupt:  # raised when the push is complete, so that the engine stays intact
+                    self._interrupt = interrupt
 
     def take(self, results: Results) -> Deliveries:
         """Take the results of subscribed queries; empty tables take their place."""
@@ -203,7 +227,7 @@ class Subscriptions:
         names = {each.query for each in iterators} | {each.query for each in functions}
         tables = {name: results.take(name) for name in names}
         failures = {name: failure for name in names if (failure := self._queries[name].failure) is not None}
-        return Deliveries(results, functions, tuple(iterators), tables, failures, tuple(self._raised))
+        return Deliveries(results, functions, tuple(iterators), tables, failures, tuple(self._raised), self._interrupt)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,6 +262,11 @@ def _call(each: Subscription, rows: pa.Table) -> list[tuple[str, Exception]]:
         except Exception as error:
             raised.append((each.query, error))
     return raised
+
+
+def _call_all(functions: Sequence[Callable[[], object]]) -> None:
+    for function in functions:
+        function()
 
 
 def _make_failure(raised: tuple[str, Exception], results: Results) -> QueryError:

@@ -167,6 +167,19 @@ class Reader:
 
         return self._consume(stop)
 
+    def take_batches(self, limit: int) -> list[Batch]:
+        left, last = limit, int(ALWAYS)
+
+        def stop(batch: Batch) -> int:
+            nonlocal left, last
+            if left <= 0 and int(batch.times[self._row]) != last:
+                return self._row
+            left -= len(batch) - self._row
+            last = int(batch.times[-1])
+            return len(batch)
+
+        return self._consume(stop)
+
     def _consume(self, stop_in: Callable[[Batch], int]) -> list[Batch]:
         """Read batch by batch, each up to the row that `stop_in` returns, until a batch is not read to its end."""
         out: list[Batch] = []

@@ -51,6 +51,8 @@ class GraphScheduler:
 
     def __init__(self, graph: Graph, batch: int, on_step: StepObserver | None = None) -> None:
         self.on_step = on_step
+        self.deliver_after: Mapping[str, Callable[[], object]] = {}
+        """By operator: what delivers the results that its steps have written."""
         self._graph = graph
         self._batch = batch
         self._next_turn = 0
@@ -89,6 +91,8 @@ class GraphScheduler:
         done = node.operator.run(self._batch)
         if self.on_step is not None:
             self.on_step(node, done)
+        if node.id in self.deliver_after:
+            self.deliver_after[node.id]()
 
     def _select_next(self, state: str) -> str | None:
         """The next operator by the rule of the current one; None if that was removed, or reaches no work."""

@@ -24,18 +24,6 @@ class JoinInput:
     inlet: Inlet
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The time up to which a turn reads, and whether that is as far as the inputs allow."""
-
-    until: int
-    bound: int
-
-    @property
-    def reaches_bound(self) -> bool:
-        return self.until == self.bound
-
-
 class JoinInputs:
     """The arcs of one join, merged by time."""
 
@@ -66,10 +54,10 @@ class JoinInputs:
         ahead = self.early.inlets
         return min(bound, self.early.done), [each.inlet for each in self._inputs if each.alias not in ahead]
 
-    def find_cut(self, budget: int) -> Cut:
-        """The cut of a turn that reads about `budget` tuples."""
+    def find_cut(self, budget: int) -> int:
+        """The time up to which a turn reads that takes about `budget` tuples."""
         bound, inlets = self._find_bound()
-        return Cut(find_cut(inlets, bound, budget), bound)
+        return find_cut(inlets, bound, budget)
 
     def read(self, until: int) -> dict[str, list[Batch]]:
         """The tuples up to a time, by alias, without the streams of an early node."""

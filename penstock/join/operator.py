@@ -24,7 +24,7 @@ from penstock.expr import ROW_NUMBER, FunctionError
 from penstock.join.completion.parallel_track import refuse_endless
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.early_reader import EarlyReader
-from penstock.join.join_inputs import Cut, JoinInput, JoinInputs
+from penstock.join.join_inputs import JoinInput, JoinInputs
 from penstock.join.join_metrics import collect_metrics
 from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
@@ -124,10 +124,10 @@ class JoinOperator:
                 return self._run(budget)
             except FunctionError as error:
                 self._stop(error)
-        cut = self.inputs.find_cut(budget)
-        taken = sum(len(batch) for batches in self.inputs.read(cut.until).values() for batch in batches)
-        self.inputs.done = max(self.done, cut.until)
-        self._advance_to(cut)
+        until = self.inputs.find_cut(budget)
+        taken = sum(len(batch) for batches in self.inputs.read(until).values() for batch in batches)
+        self.inputs.done = max(self.done, until)
+        self._advance_to(until)
         return taken
 
     @contextmanager
@@ -147,19 +147,19 @@ class JoinOperator:
         self.output.drop_restored()
         early = self.inputs.early
         ahead = 0 if early is None else self._run_early(early, budget)
-        cut = self.inputs.find_cut(budget if self.output.deliver is None else self._turn_size.limit(budget))
-        taken = self._ingest(self.inputs.read(cut.until))
+        until = self.inputs.find_cut(budget if self.output.deliver is None else self._turn_size.limit(budget))
+        taken = self._ingest(self.inputs.read(until))
         early_node = self.tree.early_node
-        due = taken or (early_node is not None and early_node.pending.has_due(cut.until))
-        rows = self._step(cut.until) if due and not self._loading else None
+        due = taken or (early_node is not None and early_node.pending.has_due(until))
+        rows = self._step(until) if due and not self._loading else None
         self._turn_size.record(taken, 0 if rows is None else len(rows))
-        self._emit(rows, cut.until)
-        self._advance_to(cut)
+        self._emit(rows, until)
+        self._advance_to(until)
         return taken + ahead
 
-    def _advance_to(self, cut: Cut) -> None:
-        if cut.reaches_bound:
-            self.output.advance(None, cut.bound + 1 if self.inputs.strict else cut.bound)
+    def _advance_to(self, until: int) -> None:
+        """Let readers work up to where this join is, also while more tuples wait."""
+        self.output.advance(None, until + 1 if self.inputs.strict else until)
 
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
         """What the join has read, holds and has built, restricted to the aliases `names` and in those names."""
@@ -247,8 +247,7 @@ class JoinOperator:
         if taken:
             self._emit_early(until)
         early.done = max(early.done, until)
-        if until == bound:
-            self.output.advance(self.tree.early_aliases, bound)
+        self.output.advance(self.tree.early_aliases, until)
         return taken
 
     def _emit_early(self, until: int) -> None:

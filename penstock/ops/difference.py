@@ -60,9 +60,8 @@ class DifferenceOperator(QueryOperator):
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
-        if until == bound:
-            self._done = bound
-            self._outlet.advance(bound + 1)
+        self._done = until
+        self._outlet.advance(until + 1)
         return sum(len(batch) for batches in sides for batch in batches)
 
     def metrics(self) -> dict[str, object]:

@@ -24,7 +24,8 @@ from penstock.ops.protocol import (
     concat,
 )
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
-from penstock.state import ALWAYS, FOREVER, I32, SHIPPED, Maintenance
+from penstock.ops.time_merge import pass_frontier
+from penstock.state import ALWAYS, I32, SHIPPED, Maintenance
 
 
 class DistinctOperator(QueryOperator, FrontierBypass):
@@ -46,13 +47,13 @@ class DistinctOperator(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
-        batches = self._inlet.read(int(FOREVER))
+    def run(self, budget: int) -> int:
+        batches = self._inlet.take_batches(budget)
         changed = self._apply_changes(as_changes(concat(batches))) if batches else None
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
-        self._outlet.advance(self._inlet.frontier)
+        pass_frontier(self._inlet, self._outlet)
         return sum(len(batch) for batch in batches)
 
     def metrics(self) -> dict[str, object]:

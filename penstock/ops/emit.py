@@ -31,7 +31,8 @@ from penstock.ops.protocol import (
     as_changes,
     concat,
 )
-from penstock.state import FOREVER, as_times
+from penstock.ops.time_merge import pass_frontier
+from penstock.state import as_times
 
 
 class BatchMapper(QueryOperator, FrontierBypass):
@@ -46,14 +47,14 @@ class BatchMapper(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - batches are not cut
+    def run(self, budget: int) -> int:
         done = 0
-        for batch in self._inlet.read(int(FOREVER)):
+        for batch in self._inlet.take_batches(budget):
             passed = self._map_batch(batch)
             self._emitted += len(passed)
             self._outlet.write(passed)
             done += len(batch)
-        self._outlet.advance(self._inlet.frontier)
+        pass_frontier(self._inlet, self._outlet)
         return done
 
     def metrics(self) -> dict[str, object]:

@@ -52,9 +52,8 @@ class FinalRowsOperator(QueryOperator):
         for test, pairs, rows in zip(self._tests, tested[::2], tested[1::2], strict=True):
             test.note(pairs, rows)
         self._write_final(self._take(candidates))
-        if until == bound:
-            self._done = bound
-            self._outlet.advance(bound + 1)
+        self._done = until
+        self._outlet.advance(until + 1)
         return sum(len(batch) for batches in read for batch in batches)
 
     def metrics(self) -> dict[str, object]:

@@ -62,9 +62,8 @@ class OuterJoinOperator(QueryOperator):
         if changed is not None and len(changed):
             self._emitted += len(changed)
             self._outlet.write(changed)
-        if until == bound:
-            self._done = bound
-            self._outlet.advance(bound + 1)
+        self._done = until
+        self._outlet.advance(until + 1)
         return sum(len(batch) for batches in read for batch in batches)
 
     def metrics(self) -> dict[str, object]:

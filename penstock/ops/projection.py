@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.expr import Column, Expr, compute_mask, evaluate
 from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.protocol import B, Batch, Changes, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState
-from penstock.state import FOREVER
+from penstock.ops.time_merge import pass_frontier
 
 
 class ProjectionOperator(QueryOperator, FrontierBypass):
@@ -37,15 +37,15 @@ class ProjectionOperator(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - batches are not cut
+    def run(self, budget: int) -> int:
         done = 0
-        for batch in self._inlet.read(int(FOREVER)):
+        for batch in self._inlet.take_batches(budget):
             rows = self._try_project(batch)
             if rows is not None and len(rows):
                 self._emitted += len(rows)
                 self._outlet.write(rows)
             done += len(batch)
-        self._outlet.advance(self._inlet.frontier)
+        pass_frontier(self._inlet, self._outlet)
         return done
 
     def metrics(self) -> dict[str, object]:

@@ -144,6 +144,13 @@ class Inlet(Protocol):
     def take(self, limit: int) -> list[Batch]:
         """Consume the next rows, at most `limit`."""
 
+    def take_batches(self, limit: int) -> list[Batch]:
+        """Consume the next batches as they were written, until they have `limit` rows.
+
+        A writer of whole instants writes none in two batches, except that one may end with the instant with which the
+        next begins: these stay together.
+        """
+
     def fork(self) -> Inlet:
         """A second reader at the same position: the arc also keeps the rows that this one has not read."""
 

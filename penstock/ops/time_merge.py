@@ -1,7 +1,8 @@
 """Merging inputs by time: up to which time an operator with several inlets may read, and how much it reads per turn.
 
 Law: a row may be read when no inlet can bring an earlier one, that is up to the lowest frontier of the inlets (their
-time-stamp memory registers). With `whole` an instant is read only when all of its rows have arrived.
+time-stamp memory registers). With `whole` an instant is read only when all of its rows have arrived. After each turn
+the frontier of the output is the time up to which rows were read, so that readers need not wait for a whole backlog.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.protocol import Inlet
+from penstock.ops.protocol import Inlet, Outlet
 from penstock.state import ALWAYS, FOREVER
 
 _FIRST_INSTANT = int(ALWAYS) + 1
@@ -46,3 +47,9 @@ def find_cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
     if times.size <= budget:
         return bound
     return int(np.partition(times, budget - 1)[budget - 1])
+
+
+def pass_frontier(inlet: Inlet, outlet: Outlet) -> None:
+    """Write a frontier to the outlet of an operator that does not merge by time, after a turn."""
+    time = inlet.next_time()
+    outlet.advance(inlet.frontier if time is None else min(inlet.frontier, time))

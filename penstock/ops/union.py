@@ -48,9 +48,8 @@ class UnionOperator(QueryOperator):
             self._outlet.write(merged)
             taken = len(merged)
         self._emitted += taken
-        if until == bound:
-            self._done = bound
-            self._outlet.advance(bound + 1 if self._whole_instants else bound)
+        self._done = until
+        self._outlet.advance(until + 1 if self._whole_instants else until)
         return taken
 
     def to_output(self, place: int, batch: Batch) -> Batch:

@@ -56,7 +56,7 @@ def watch_steps(engine: ps.Engine, watch: Callable[[], None]) -> None:
         with engine._guard.allow_nesting():
             watch()
 
-    engine._scheduler.on_step = nested
+    engine.scheduler.on_step = nested
 
 
 def source_of(engine: ps.Engine, stream: str) -> SourceOperator:

@@ -47,8 +47,9 @@ from penstock.ops.row_groups import (
     make_empty_changes,
     zero_null_weights,
 )
+from penstock.ops.time_merge import pass_frontier
 from penstock.plan import GroupPlan
-from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
+from penstock.state import ALWAYS, I32, I64, SHIPPED, Maintenance
 
 COUNT_STAR = Aggregate("count", (), False, INT)
 """COUNT(*): counted for every group, because a group without rows is not in the answer."""
@@ -231,8 +232,8 @@ class AggregateOperator(AggregateBase, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
-        batches = self._inlet.read(int(FOREVER))
+    def run(self, budget: int) -> int:
+        batches = self._inlet.take_batches(budget)
         self._write(self._apply_batches(batches))
-        self._outlet.advance(self._inlet.frontier)
+        pass_frontier(self._inlet, self._outlet)
         return sum(len(batch) for batch in batches)

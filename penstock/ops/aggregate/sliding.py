@@ -25,7 +25,7 @@ from penstock.plan import GroupPlan
 from penstock.state import ALWAYS, FOREVER, SHIPPED, Maintenance
 
 _ROWS_PER_TURN = 16
-"""A turn writes about so many rows for each row of its budget."""
+"""A turn reads and writes at most about so many rows for each row of its budget: results are many for each tuple."""
 
 
 class SlidingAggregateOperator(AggregateBase):
@@ -57,17 +57,17 @@ class SlidingAggregateOperator(AggregateBase):
         return sum(len(batch) for batch in batches)
 
     def _choose_last(self, budget: int) -> int:
-        """The last report of a turn that reads about `budget` rows and does not write many more."""
+        """The last report of a turn, which is not much larger than the budget."""
         reports, inlet = self._reports, self._inlet
         last, waiting = reports.find_last(inlet.frontier), inlet.waiting()
         if inlet.frontier >= FOREVER - 1:  # the end of all streams: only changes that wait will come
             last = self._find_last_change() if waiting else self._done + 1 if self._rows.stands_empty else last
-        last = min(last, self._number(find_cut([inlet], reports.find_time(last), budget)))
+        last = min(last, self._number(find_cut([inlet], reports.find_time(last), _ROWS_PER_TURN * budget)))
         standing, first = len(self._rows), inlet.next_time()
         if not standing and first is None:
             return last
         begin = self._done if standing or first is None else max(self._done, self._number(first) - 1)
-        numbers = reports.number(inlet.times(budget))
+        numbers = reports.number(inlet.times(_ROWS_PER_TURN * budget))
 
         def count_rows(number: int) -> int:
             return (number - begin) * (standing + int(np.searchsorted(numbers, number, side="right")))

@@ -32,8 +32,9 @@ from penstock.ops.protocol import (
 from penstock.ops.rank.kernels import DENSE_RANK, RANK, ROW_NUMBER, rank_changes
 from penstock.ops.rank.sort_words import SortWords
 from penstock.ops.row_groups import ChangePoints, RowGroups, find_change_points, grow, make_empty_changes
+from penstock.ops.time_merge import pass_frontier
 from penstock.plan import RankPart
-from penstock.state import ALWAYS, FOREVER, I32, I64, NONE, SHIPPED, Maintenance, NumberMap
+from penstock.state import ALWAYS, I32, I64, NONE, SHIPPED, Maintenance, NumberMap
 
 _FUNCTIONS = {"row_number": ROW_NUMBER, "rank": RANK, "dense_rank": DENSE_RANK}
 
@@ -58,13 +59,13 @@ class RankOperator(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
-        batches = self._inlet.read(int(FOREVER))
+    def run(self, budget: int) -> int:
+        batches = self._inlet.take_batches(budget)
         changed = self._apply_changes(as_changes(concat(batches))) if batches else None
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
-        self._outlet.advance(self._inlet.frontier)
+        pass_frontier(self._inlet, self._outlet)
         return sum(len(batch) for batch in batches)
 
     def metrics(self) -> dict[str, object]:

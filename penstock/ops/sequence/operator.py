@@ -155,9 +155,8 @@ class SequenceOperator(QueryOperator):
         bound, frontier = self._compute_bounds()
         until = find_cut(self._inlets, bound, budget)
         taken = self._try_pair(until)
-        if until == bound:
-            self._passed_frontier = frontier
-            self._outlet.advance(frontier)
+        self._passed_frontier = frontier if until == bound else until
+        self._outlet.advance(self._passed_frontier)
         self._rows_in = [seen + more for seen, more in zip(self._rows_in, taken, strict=True)]
         return sum(taken)
 

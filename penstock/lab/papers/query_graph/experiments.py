@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-import numpy as np
-
 from penstock.graph import Node
 from penstock.lab.papers.query_graph import figures
+from penstock.lab.papers.query_graph.bursts import report_bursts
 from penstock.lab.papers.query_graph.graphs import (
     ETS_ARCS,
     NO_SIGNALS,
@@ -25,7 +24,6 @@ from penstock.lab.papers.query_graph.graphs import (
     build_heartbeats,
     build_measured_cost,
     build_nested_unions,
-    build_path,
     build_simple_union,
     build_slide_union,
     build_unit_cost,
@@ -35,7 +33,7 @@ from penstock.lab.papers.query_graph.graphs import (
 )
 from penstock.lab.papers.query_graph.overhead import report_overhead
 from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
-from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most
 from penstock.lab.workloads import Integers
 from penstock.progress import show_progress
 
@@ -68,7 +66,7 @@ def run(quick: bool = False, scale: GraphScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("graph", quick)
     parts: dict[str, Callable[[GraphScale, Report], None]] = {
-        "bursts through two operators": _report_burst_latency,
+        "bursts through two operators": lambda scale, report: report_bursts(report, scale.burst_sizes, scale.rounds),
         "Figure 14a: signals of time": _report_idle_waiting,
         "Figure 14b: size of bursts": _report_bursts,
         "Figure 15: ETS arcs and punctuation": _report_arcs,
@@ -95,28 +93,6 @@ def _play(
 
 def _compute_mean_ms(played: VirtualRunner) -> float:
     return float(compute_latencies(played.results).mean()) / 1000
-
-
-# ── exact latencies ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _report_burst_latency(scale: GraphScale, report: Report) -> None:
-    """The mean latency of a burst of n tuples in two operators of cost c: (n + 1) c in DFS, (1.5 n + 0.5) c in BFS."""
-    rows: list[ReportRow] = []
-    for size in scale.burst_sizes:
-        formulas = {"dfs": 2 * (size + 1), "bfs": 3 * size + 1}
-        for strategy, halves in formulas.items():
-            burst = {"a": np.zeros(size, np.int64)}
-            found = compute_latencies(_play(lambda bench: build_path(bench, 2), ETS_ARCS, burst, strategy).results)
-            rows.append({
-                "burst": size,
-                "strategy": strategy,
-                "mean_us": float(found.mean()),
-                "formula_us": halves * TUPLE_COST / 2,
-                "exact": bool(2 * int(found.sum()) == halves * TUPLE_COST * size),
-            })  # fmt: skip
-    report.sections.append(Section("burst_latency", "Latency of a burst in two operators, virtual time", rows))
-    report.checks.append(check_equals("burst_latency_exact", sum(row["exact"] for row in rows), len(rows), "cases"))
 
 
 # ── Figure 14 ────────────────────────────────────────────────────────────────────────────────────────────────────────
