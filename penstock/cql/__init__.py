@@ -30,6 +30,7 @@ from penstock.cql.bound import (
     View,
     WindowedRows,
     reads_final_joins,
+    reads_ranks,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -122,6 +123,7 @@ __all__ = [
     "parse_duration",
     "read_script",
     "reads_final_joins",
+    "reads_ranks",
     "redact",
     "resolve_secret",
     "resolve_secrets",

@@ -279,6 +279,24 @@ class FramedRows(RowTransform):
 QueryBody = Select | SetOperation | OuterJoin | RowTransform
 
 
+def reads_ranks(body: QueryBody) -> bool:
+    """Whether the rows of a body are those of ranked rows, also of a view, or are joined with them.
+
+    Groups, DISTINCT and set operations that count rows tell their own rows apart.
+    """
+    match body:
+        case RankedRows():
+            return True
+        case SetOperation():
+            return body.kind == "union all" and (reads_ranks(body.left) or reads_ranks(body.right))
+        case Select() if body.group_by is not None or body.distinct or body.sequence is not None:
+            return False
+        case RowTransform():
+            return False
+    sources = (body.left, body.right) if isinstance(body, OuterJoin) else body.sources
+    return any(isinstance(each.relation, Subquery) and reads_ranks(each.relation.body) for each in sources)
+
+
 def reads_final_joins(body: QueryBody) -> bool:
     """Whether a body reads outer joins whose rows are written when they are final."""
     if isinstance(body, OuterJoin):

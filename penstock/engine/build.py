@@ -15,7 +15,7 @@ from penstock.engine.query import RunningQuery
 from penstock.errors import QueryError
 from penstock.join import DemandFilter, JoinOperator
 from penstock.ops import SavedState
-from penstock.plan import PlanningContext, plan_body
+from penstock.plan import PlanningContext, plan_body, plan_query
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class QueryBuilder:
             require_plan(request.plan)
         state, demand = self._options.choose_policy(request.state, request.demand)
         rows = {table: data.num_rows for table, data in self._relations.tables.items()}
-        plan = plan_body(query.body, PlanningContext(request.plan, rows, self._relations.stream_ranks))
+        context = PlanningContext(request.plan, rows, self._relations.stream_ranks)
+        plan = plan_body(query.body, context) if request.view else plan_query(query, context)
         self._budgets.check_admission(name, plan, derives=request.declares)
         return CheckedQuery(
             name, query, plan, state, demand,

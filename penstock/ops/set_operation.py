@@ -3,7 +3,8 @@
 Law: at every instant a row is in the answer as often as SQL says, given how often rows with the same values (NULL is
 NULL, NaN is NaN) are in the answers of the left and of the right: INTERSECT once if both have it, INTERSECT ALL the
 smaller number of times, EXCEPT ALL the left's number minus the right's, at least 0. It reads changes of both inputs and
-writes changes of whole instants.
+writes changes of whole instants. `by value` has one input: its rows, where a row that leaves and an equal one that
+enters at the same instant are one row that stays.
 
 The copies of a row are numbered: with n copies in the answer, those numbered 0 to n - 1 are there.
 State: how often each row is in the answer of each input, and the copies in the answer. Cost: O(n log n) to sort a batch
@@ -32,8 +33,9 @@ from penstock.ops.row_groups import (
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state import ALWAYS, I32, I64, SHIPPED, Maintenance
 
-CountedKind = Literal["intersect", "intersect all", "except all"]
+CountedKind = Literal["intersect", "intersect all", "except all", "by value"]
 _COUNTS: Mapping[CountedKind, Callable[[I64, I64], I64]] = {
+    "by value": lambda left, _: left,
     "intersect": lambda left, right: np.minimum(np.minimum(left, right), 1),
     "intersect all": np.minimum,
     "except all": lambda left, right: np.maximum(left - right, 0),
@@ -95,7 +97,7 @@ class SetOperationOperator(QueryOperator):
                  for batches in sides for each in batches]  # fmt: skip
         if not any(len(part) for part in parts):
             return None
-        side = np.repeat(np.arange(2), [sum(len(batch) for batch in batches) for batches in sides])
+        side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
         changes = concat(parts)
         order = np.argsort(changes.times, kind="stable")
         changes, side = changes.take(order), side[order]

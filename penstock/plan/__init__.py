@@ -51,7 +51,7 @@ from penstock.plan.row_transforms import (
     WindowPart,
     is_append_only,
 )
-from penstock.plan.rules import PlanningContext, plan_body
+from penstock.plan.rules import PlanningContext, plan_body, plan_query
 from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
 from penstock.plan.slice_cost import (
@@ -176,6 +176,7 @@ __all__ = [
     "parse_tree",
     "plan_body",
     "plan_join",
+    "plan_query",
     "rename_leaves",
     "rename_terms",
     "replace_subtree",

@@ -300,10 +300,10 @@ class DifferencePart(PlanPart):
 
 @dataclass(frozen=True)
 class SetOperationPart(PlanPart):
-    """INTERSECT, INTERSECT ALL or EXCEPT ALL of two parts."""
+    """INTERSECT, INTERSECT ALL or EXCEPT ALL of two parts, or the rows of one part by value."""
 
     distorted_as = "a set operation"
-    kind: Literal["intersect", "intersect all", "except all"]
+    kind: Literal["intersect", "intersect all", "except all", "by value"]
     sides: tuple[PlanPart, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.cql import QueryBody
+from penstock.cql import Query, QueryBody, reads_ranks
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_order import choose_tree
 from penstock.plan.query import (
     DifferencePart,
     JoinPart,
     PlanPart,
+    SetOperationPart,
     UnionPart,
     map_parts,
 )
@@ -35,6 +36,14 @@ class PlanningContext:
     """The sizes of the tables."""
     stream_ranks: Mapping[str, int]
     """The order in which streams were declared."""
+
+
+def plan_query(query: Query, context: PlanningContext) -> PlanPart:
+    """The plan of a query: of its body, and by value if its rows are ranked."""
+    part = plan_body(query.body, context)
+    if query.emit == "close" or not reads_ranks(query.body):
+        return part
+    return SetOperationPart("by value", (part,), tuple((item.name, item.expr.type) for item in query.body.items))
 
 
 def plan_body(body: QueryBody, context: PlanningContext) -> PlanPart:

@@ -33,6 +33,7 @@ from penstock.cql import (
     Window,
     describe_function,
     reads_final_joins,
+    reads_ranks,
 )
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
@@ -112,6 +113,8 @@ class _DuckDBOracle:
         """The answer of a bound query as a stream of rows."""
         rows = self.store_body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
+        if reads_ranks(query.body) and query.emit != "close":
+            rows = self.store(_format_counted(rows, None, columns, "here"))
         shown = self.store_limited(_format_emit(rows, columns, query.emit))
         ended = f"SELECT * REPLACE (nullif(instant, {MAX_TIME - 1}) AS instant) FROM {shown} ORDER BY instant"
         table = self.connection.sql(ended).to_arrow_table()

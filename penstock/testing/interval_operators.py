@@ -47,6 +47,11 @@ def compute_distinct(rows: list[ValidRow]) -> list[ValidRow]:
     return evaluate_over_time(rows, lambda valid: {to_identity(row.values): row.values for row in valid})
 
 
+def compute_by_value(rows: list[ValidRow]) -> list[ValidRow]:
+    """The same rows, where equal rows that follow one another are one row."""
+    return compute_set_operation("except all", rows, [])
+
+
 def compute_set_operation(kind: str, left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow]:
     """EXCEPT, INTERSECT and their ALL forms: each value as often as SQL says, with its copies numbered."""
     sides = [ValidRow((0, row.values), row.born, row.dies) for row in left]

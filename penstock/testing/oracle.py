@@ -35,6 +35,7 @@ from penstock.cql import (
     Subquery,
     Table,
     reads_final_joins,
+    reads_ranks,
 )
 from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
@@ -44,6 +45,7 @@ from penstock.testing.interval_operators import (
     ALWAYS,
     FOREVER,
     ValidRow,
+    compute_by_value,
     compute_distinct,
     compute_groups,
     compute_set_operation,
@@ -88,6 +90,8 @@ def expected(
     bound = bind_text(query, streams, tables, time, aggregates, functions) if isinstance(query, str) else query
     given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
     answer = _compute_answer(bound.body, given, limit, aggregates or {})
+    if reads_ranks(bound.body) and bound.emit != "close":
+        answer = compute_by_value(answer)
     rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
     schema = bound.schema
     arrays = [
