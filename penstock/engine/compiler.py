@@ -250,10 +250,11 @@ class Compiler:
     def _compile_outer_join(self, part: OuterJoinPart, mode: OutputMode) -> ReadablePart:
         name = f"{part.kind} join"
         if part.has_known_ends:
-            timed = OutputMode(ends=mode.ends, whole=True, end_times=True)
+            pairs = OutputMode(ends=mode.ends, whole=True, current=not part.final, end_times=True)
+            kept = OutputMode(ends=False, whole=True, current=False, end_times=True)
             return self._append_operator(
                 name,
-                [self._compile_part(each, timed) for each in part.inputs],
+                [self._compile_part(part.pairs, pairs), *(self._compile_part(each, kept) for each in part.kept)],
                 lambda id_, arcs, outlet: TimedOuterJoinOperator(
                     id_, arcs, outlet, part, self.maintenance, emits_ends=mode.ends
                 ),
@@ -297,11 +298,13 @@ class Compiler:
             lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
         )
 
-    # ── functions over frames: rows only come ────────────────────────────────────────────────────────────────────
+    # ── functions over frames, final rows: rows only come ────────────────────────────────────────────────────────
 
     def _compile_appends(self, part: PlanPart, mode: OutputMode) -> ReadablePart:
         """A part whose rows never leave: it writes no ends, and keeps its rows only if the mode asks for them."""
         match part:
+            case OuterJoinPart():
+                return self._compile_outer_join(part, INSERTS)
             case RelationPart():
                 if (part, mode) not in self._relations:
                     self._relations[part, mode] = self._compile_appends(part.input, mode)

@@ -94,6 +94,7 @@ class PartOperator(Operator, Protocol):
     """An operator of one query; see `QueryOperator`."""
 
     failure: QueryError | None
+    current_inputs: int | None
 
     def dump(self) -> SavedState: ...
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None: ...
@@ -135,7 +136,7 @@ class OperatorQueryPart:
         return SavedState({**state.values, **values, "failure": failure}, {**state.tables, **tables})
 
     def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
-        seen = rewind_arcs(self.arcs, saved, inputs)
+        seen = rewind_arcs(self.arcs, saved, inputs)[: self.operator.current_inputs]
         known = [batch for batch in seen if batch is not None]
         try:
             rows = self.operator.restore(saved, known if len(known) == len(seen) else None)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.row_groups import Mask, RowGroups
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
+from penstock.ops.time_merge import compute_bound, has_ready
 from penstock.plan import FinalRowsPart, PartnerTest
 from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
 
@@ -43,17 +43,16 @@ class FinalRowsOperator(QueryOperator):
         bound = compute_bound(self.inlets, whole=True)
         return bound > self._done or has_ready(self.inlets, bound)
 
-    def run(self, budget: int) -> int:
+    def run(self, budget: int) -> int:  # noqa: ARG002 - the rows that joins wrote at once are not cut
         bound = compute_bound(self.inlets, whole=True)
-        until = find_cut(self.inlets, bound, budget)
-        read = [inlet.read(until) for inlet in self.inlets]
+        read = [inlet.read(bound) for inlet in self.inlets]
         self._free()
         candidates, *tested = [_join_batches(batches) for batches in read]
         for test, pairs, rows in zip(self._tests, tested[::2], tested[1::2], strict=True):
             test.note(pairs, rows)
         self._write_final(self._take(candidates))
-        self._done = until
-        self._outlet.advance(until + 1)
+        self._done = bound
+        self._outlet.advance(bound + 1)
         return sum(len(batch) for batches in read for batch in batches)
 
     def metrics(self) -> dict[str, object]:

@@ -204,6 +204,8 @@ class QueryOperator:
 
     failure: QueryError | None = None
     """Why the operator stopped; None while it runs."""
+    current_inputs: int | None = None
+    """Of how many inputs, from the first, `restore` needs the current rows; None: of all."""
 
     def dump(self) -> SavedState:
         """The state that does not follow from the current rows of the inputs."""
@@ -212,8 +214,8 @@ class QueryOperator:
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """Continue from a dump; returns the current rows of the answer, None if they are not known.
 
-        `current`: the current rows of every input, as of what the operator has read; None if an input writes no ends,
-        so that it does not keep them.
+        `current`: the current rows of the inputs that it needs, as of what the operator has read; None if one of them
+        writes no ends, so that it does not keep them.
         """
         return None
 

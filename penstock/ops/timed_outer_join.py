@@ -5,11 +5,15 @@ the last end of its pairs so far. It enters the answer when that time has come, 
 or when it expires. So pairs are read once, when they enter, and only if the reader needs ends they are read again. It
 reads whole instants of all inputs, up to their lowest frontier.
 
+EMIT ON WINDOW CLOSE: a pair is written when it enters, a row of a preserved side when it expires, if it was in no pair
+until then. A semi join writes a row when its first pair enters.
+
 State: the current rows of the preserved sides, and until when each is covered. Cost: O(1) a pair, O(log n) a row.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,10 +46,15 @@ _Events = tuple[I64, I64, I8]
 
 
 class TimedOuterJoinOperator(QueryOperator):
-    """A left, full or anti join. The first inlet has the pairs, then one for each preserved side.
+    """A left, full or anti join, or a semi join of final rows.
 
-    With `emits_ends` it writes changes, else rows that enter.
+    The first inlet has the pairs, then there is one for each preserved side.
+
+    With `emits_ends` it reads changes of the pairs and writes changes, else rows that enter. Of the preserved sides it
+    reads rows that enter.
     """
+
+    current_inputs: int | None = 1
 
     def __init__(
         self,
@@ -63,7 +72,10 @@ class TimedOuterJoinOperator(QueryOperator):
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
         self._emits_ends = emits_ends
-        self._sides = tuple(_CoveredRows(side, self._types, maintenance, emits_ends=emits_ends) for side in part.sides)
+        make: type[_CoveredRows] = _CoveredRows
+        if part.final:
+            make = _MatchedRows if part.kind == "semi" else _UnmatchedRows
+        self._sides = tuple(make(side, self._types, maintenance, emits_ends=emits_ends) for side in part.sides)
         self._done = int(ALWAYS)
         self._emitted = 0
 
@@ -82,7 +94,7 @@ class TimedOuterJoinOperator(QueryOperator):
         entered = [_select_entered(batch) for batch in pairs]
         for place, (side, rows) in enumerate(zip(self._sides, kept, strict=True)):
             for batch in rows:
-                side.add(_select_entered(batch))
+                side.add(batch)
             changed = side.advance(entered, bound)
             found += [] if changed is None else [self._number(changed, 1 + place)]
         self._write([batch for batch in found if len(batch)])
@@ -374,3 +386,62 @@ class _CoveredRows:
         self._next_entry = numbers.size
         waits = (shown == 0) & (covered < dies)
         self._due.add(covered[waits], slots[waits], np.empty((0, int(waits.sum())), np.int64), {})
+
+
+class _FinalRows(_CoveredRows):
+    """Rows of a side that are written once. A row is covered for ever if it was in a pair, else not at all."""
+
+    def count_rows(self) -> int:
+        return self._size - self._head
+
+    def next_due(self) -> int | None:
+        if self._head == self._size or self._dies[self._head] == FOREVER:
+            return None
+        return int(self._dies[self._head])
+
+    def add(self, rows: Batch) -> None:
+        super().add(replace(rows, times=np.full(len(rows), ALWAYS)))
+
+    def advance(self, pairs: Sequence[Batch], until: int) -> Changes | None:
+        found = [self._match(batch) for batch in pairs]
+        end = self._head + int(np.searchsorted(self._dies[self._head : self._size], until, side="right"))
+        unmatched = self._head + np.flatnonzero(self._covered[self._head : end] == ALWAYS)
+        self._head = end
+        changes = self._write_final(found, unmatched)
+        self._free()
+        return changes
+
+    def restore(self, rows: pa.Table) -> None:
+        super().restore(rows)
+        self._due = Expirations([])
+
+    def _match(self, pairs: Batch) -> tuple[I64, I64]:
+        """The rows whose first pair came, and when."""
+        places = pairs.columns[self._side.pair_number].to_numpy() - self._table.first
+        known = np.flatnonzero((places >= 0) & (places < self._table.slots.size))
+        slots = self._table.slots[places[known]] - self._first
+        fresh = np.flatnonzero((slots >= 0) & (self._covered[slots] == ALWAYS))
+        matched, first = np.unique(slots[fresh], return_index=True)
+        self._covered[matched] = FOREVER
+        return matched, pairs.times[known[fresh[first]]]
+
+    @abstractmethod
+    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:
+        """The rows that are final."""
+
+
+class _UnmatchedRows(_FinalRows):
+    """Rows that are written when they expire, if they were in no pair."""
+
+    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:  # noqa: ARG002
+        return self._build_changes(self._dies[unmatched], unmatched, np.ones(unmatched.size, np.int8))
+
+
+class _MatchedRows(_FinalRows):
+    """Rows that are written when their first pair comes."""
+
+    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:  # noqa: ARG002
+        if not matched:
+            return None
+        slots, times = (np.concatenate(each) for each in zip(*matched, strict=True))
+        return self._build_changes(times, slots, np.ones(slots.size, np.int8))

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from penstock.cql import OuterJoin, Select, SelectItem, Source, Subquery
+from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, Source, Stream, Subquery
 from penstock.cql.bound import OuterJoinKind
 from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column
 from penstock.plan.explain import ExplainNode
@@ -40,7 +40,10 @@ class PreservedSide:
 
 @dataclass(frozen=True)
 class OuterJoinPart(PlanPart):
-    """An outer, semi or anti join: its pairs, and the rows of the preserved sides. A semi join reads pairs only."""
+    """An outer, semi or anti join: its pairs, and the rows of the preserved sides. A semi join reads pairs only.
+
+    With `final` each row is written once, when it is final; then a semi join reads its left side too.
+    """
 
     distorted_as = "an outer join"
     kind: OuterJoinKind
@@ -48,6 +51,7 @@ class OuterJoinPart(PlanPart):
     kept: tuple[PlanPart, ...]
     sides: tuple[PreservedSide, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
+    final: bool = False
 
     @property
     def inputs(self) -> tuple[PlanPart, ...]:
@@ -61,7 +65,7 @@ class OuterJoinPart(PlanPart):
         """Whether the end of every pair and of every row of a preserved side is known when it enters."""
         sources = [source for part in self.inputs if isinstance(part, JoinPart) for source in part.sources]
         return (
-            self.kind != "semi"
+            (self.kind != "semi" or self.final)
             and all(isinstance(part, JoinPart) for part in self.inputs)
             and all(map(_has_known_end, sources))
         )
@@ -69,7 +73,23 @@ class OuterJoinPart(PlanPart):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         kept = ", ".join(side.alias for side in self.sides)
         what = "with a partner" if self.kind == "semi" else "without a partner"
+        what += " when that is final" if self.final else ""
         return ExplainNode(f"{self.kind} join", (("keeps", f"rows of {kept} {what}"),), inputs)
+
+
+def is_final_join_of_streams(body: QueryBody) -> bool:
+    """Whether a body reads one outer join whose rows are written when they are final, of streams with known ends.
+
+    Then a row without a partner is final at its end, if no pair came until then.
+    """
+    if not isinstance(body, Select) or len(body.sources) != 1:
+        return False
+    query = body.sources[0].relation
+    if not isinstance(query, Subquery) or not isinstance(query.body, OuterJoin) or not query.body.final:
+        return False
+    return all(
+        isinstance(side.relation, Stream) and _has_known_end(side) for side in (query.body.left, query.body.right)
+    )
 
 
 def _has_known_end(source: Source) -> bool:
@@ -109,9 +129,10 @@ class OuterJoinParts:
         counted = {source.alias for source in preserved}
         sources = tuple(number_rows(each) if each.alias in counted else each for each in (left, right))
         pairs = self.join(Select(sources, self.body.on, ()), (*_read_items(items), *numbers), self.relations)
-        kept = () if self.body.kind == "semi" else tuple(self._build_kept(each) for each in preserved)
+        reads_kept = self.body.kind != "semi" or self.body.final
+        kept = tuple(self._build_kept(each) for each in preserved) if reads_kept else ()
         columns = tuple((item.name, item.expr.type) for item in items)
-        return OuterJoinPart(self.body.kind, pairs, kept, sides, columns)
+        return OuterJoinPart(self.body.kind, pairs, kept, sides, columns, self.body.final)
 
     def _describe_side(self, side: Source) -> PreservedSide:
         own = [item for item in self.items if _get_alias(item) == side.alias]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.cql import Frame, FrameWindow, format_duration
 from penstock.expr import HIDDEN, INT
 from penstock.plan.explain import ExplainNode
+from penstock.plan.outer_join import OuterJoinPart
 from penstock.plan.projection import ProjectPart, RelationPart
 from penstock.plan.query import PlanPart
 
@@ -183,7 +184,7 @@ def _describe_frame(frame: Frame, time_type: pa.DataType) -> str:
 
 
 def is_append_only(part: PlanPart) -> bool:
-    """Whether the rows of a part never leave and need not be kept to know that: those of functions over frames."""
+    """Whether the rows of a part never leave and need not be kept to know that: functions over frames, final rows."""
     while isinstance(part, (ProjectPart, RelationPart)):
         part = part.input
-    return isinstance(part, FramePart)
+    return isinstance(part, FramePart) or (isinstance(part, OuterJoinPart) and part.final)

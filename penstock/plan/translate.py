@@ -28,7 +28,7 @@ from penstock.errors import InternalError
 from penstock.expr import Column, Expr, find_columns
 from penstock.plan.final_rows import FinalRows
 from penstock.plan.join_graph import build_join_graph
-from penstock.plan.outer_join import OuterJoinParts
+from penstock.plan.outer_join import OuterJoinParts, is_final_join_of_streams
 from penstock.plan.physical import plan_join
 from penstock.plan.projection import ProjectPart, RelationPart, ViewPart
 from penstock.plan.query import (
@@ -74,7 +74,7 @@ class Translation:
                 raise InternalError("UNKNOWN_BODY", f"the planner has no part for {type(body).__name__}")
         columns = tuple((item.name, item.expr.type) for item in body.items)
         items = tuple((item.name, item.expr) for item in body.items)
-        if reads_final_joins(body):
+        if reads_final_joins(body) and not is_final_join_of_streams(body):
             return FinalRows(_join_sources, _translate_window).build(body, items)
         if body.group_by is None:
             kept = None if body.distinct else needed

@@ -148,9 +148,9 @@ def _check_outer_joins(scale: CoreScale, report: Report) -> None:
     keys = (scale.keys // 10, scale.keys, scale.keys * 10)
     rows = measure_outer_joins(scale.rows // 2, keys, scale.rounds)
     report.sections.append(Section("outer", "LEFT JOIN and the inner join in it: processor time", rows))
-    for emits in ("ISTREAM", "EMIT CHANGES"):
+    for emits, most in (("ISTREAM", 2), ("EMIT CHANGES", 2), ("EMIT ON WINDOW CLOSE", 3)):
         worst = max(float(row["times"]) for row in rows if row["emits"] == emits)
-        report.checks.append(check_at_most(f"left join, {emits}", worst, 2, "times the inner join"))
+        report.checks.append(check_at_most(f"left join, {emits}", worst, most, "times the inner join"))
 
 
 def _profile_engine(scale: CoreScale, top: int = 12) -> list[ReportRow]:

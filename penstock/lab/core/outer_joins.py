@@ -26,7 +26,7 @@ def measure_outer_joins(rows: int, keys: Sequence[int], rounds: int) -> list[Rep
     for count in keys:
         streams = KeyedStreams(2, rows, _SECONDS * SECOND, count, 100 * SECOND)
         pushes = list(streams.generate_pushes(_PARTS))
-        for emit in ("", " EMIT CHANGES"):
+        for emit in ("", " EMIT CHANGES", " EMIT ON WINDOW CLOSE"):
             timer = TurnTimer([_INNER, _LEFT], rounds, 1, process_time)
             for text in (_INNER, _LEFT):
                 _run(streams, pushes[:2], text + emit)  # loads the compiled loops
