@@ -17,6 +17,7 @@ from penstock.cql.bound import (
     FrameWindow,
     InsertInto,
     OuterJoin,
+    OuterJoinKind,
     Query,
     QueryBody,
     RankedRows,
@@ -29,8 +30,8 @@ from penstock.cql.bound import (
     Subquery,
     View,
     WindowedRows,
+    is_by_value,
     reads_final_joins,
-    reads_ranks,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -78,6 +79,7 @@ __all__ = [
     "InsertInto",
     "NameMap",
     "OuterJoin",
+    "OuterJoinKind",
     "Query",
     "QueryBody",
     "Range",
@@ -116,6 +118,7 @@ __all__ = [
     "format_duration",
     "format_excerpt",
     "format_type",
+    "is_by_value",
     "is_secret",
     "is_unknown_relation",
     "make_changes",
@@ -123,7 +126,6 @@ __all__ = [
     "parse_duration",
     "read_script",
     "reads_final_joins",
-    "reads_ranks",
     "redact",
     "resolve_secret",
     "resolve_secrets",

@@ -6,9 +6,8 @@ Every text says where a rewrite differs from the SQL. tests/cql/test_advice.py r
 from __future__ import annotations
 
 SUBQUERY_IN_EXPRESSION = (
-    "IN and EXISTS with a subquery are terms of WHERE or HAVING that AND connects; with OR write FROM a [...] LEFT "
-    "JOIN (SELECT DISTINCT k FROM b [...]) AS t ON a.k = t.k WHERE t.k IS NOT NULL OR ...; a subquery for one value "
-    "can also be in SELECT"
+    "subqueries are in WHERE, in HAVING, and in SELECT outside of aggregates; elsewhere read their value as a column: "
+    "FROM (SELECT *, k IN (SELECT k FROM b [...]) AS y FROM a [...]) AS t"
 )
 VALUES = "declare a table: CREATE TABLE, or eng.table(name, rows)"
 TABLE_AS = (

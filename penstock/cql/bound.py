@@ -128,14 +128,16 @@ class SetOperation:
         return self.left.inputs + self.right.inputs
 
 
-OuterJoinKind = Literal["left", "full", "semi", "anti"]
+OuterJoinKind = Literal["left", "full", "semi", "anti", "mark"]
 
 
 @dataclass(frozen=True)
 class OuterJoin:
     """A join that keeps rows of the left side, or of both, that have no partner; or that filters the left side.
 
-    `on` are conjuncts over both sides. `items` are the columns of both sides, or of the left side only.
+    A mark join has all rows of the left side, and says of each whether it has a partner. `on` are conjuncts over both
+    sides. `items` are the columns of both sides, or of the left side only; of a mark join the mark too, a column
+    without an alias.
     """
 
     kind: OuterJoinKind
@@ -279,22 +281,23 @@ class FramedRows(RowTransform):
 QueryBody = Select | SetOperation | OuterJoin | RowTransform
 
 
-def reads_ranks(body: QueryBody) -> bool:
-    """Whether the rows of a body are those of ranked rows, also of a view, or are joined with them.
+def is_by_value(body: QueryBody) -> bool:
+    """Whether a row of a body stays if an equal one takes its place: it is ranked or marked, also below a view or join.
 
-    Groups, DISTINCT and set operations that count rows tell their own rows apart.
+    A rank and a mark change while the row stays. Groups, DISTINCT and set operations that count rows tell their own
+    rows apart.
     """
     match body:
-        case RankedRows():
+        case RankedRows() | OuterJoin(kind="mark"):
             return True
         case SetOperation():
-            return body.kind == "union all" and (reads_ranks(body.left) or reads_ranks(body.right))
+            return body.kind == "union all" and (is_by_value(body.left) or is_by_value(body.right))
         case Select() if body.group_by is not None or body.distinct or body.sequence is not None:
             return False
         case RowTransform():
             return False
     sources = (body.left, body.right) if isinstance(body, OuterJoin) else body.sources
-    return any(isinstance(each.relation, Subquery) and reads_ranks(each.relation.body) for each in sources)
+    return any(isinstance(each.relation, Subquery) and is_by_value(each.relation.body) for each in sources)
 
 
 def reads_final_joins(body: QueryBody) -> bool:

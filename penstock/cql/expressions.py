@@ -212,7 +212,7 @@ class ExpressionBinder:
         return self.queries[id(node)]
 
     def _bind_predicate(self, node: exp.Expr) -> Expr:
-        raise self.typer.unsupported_error(node, "SUBQUERY", advice.SUBQUERY_IN_EXPRESSION)
+        return self._bind_query(node)
 
     def _bind_in(self, node: exp.Expr) -> Expr:
         if len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Placeholder):

@@ -82,9 +82,14 @@ class Scope:
         """The column of the query around that a name refers to, if no FROM item of this one has it."""
         if self.outer is None or node.args.get("db"):
             return None
-        own = self.find_item(node.table) if node.table else self.list_candidates(node.name)
-        known = self.outer.find_item(node.table) if node.table else self.outer.list_candidates(node.name)
-        return _mark_outer(self.outer.resolve(node)) if known and not own else None
+        return _mark_outer(self.outer.resolve(node)) if self.outer.knows(node) and not self._has(node) else None
+
+    def knows(self, node: exp.Column) -> bool:
+        """Whether this query, or one around it, has a name."""
+        return self._has(node) or (self.outer is not None and self.outer.knows(node))
+
+    def _has(self, node: exp.Column) -> bool:
+        return bool(self.find_item(node.table) if node.table else self.list_candidates(node.name))
 
     def find(self, node: exp.Column) -> Expr | None:
         """Like `resolve`, but None for a name without a qualifier that no FROM item has."""

@@ -40,8 +40,10 @@ from penstock.cql.row_time import find_row_time
 from penstock.cql.scope import Scope
 from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
 from penstock.cql.subqueries import (
+    Predicate,
     SubqueryJoiner,
     has_outer,
+    list_predicates,
     list_queries,
     list_scalar_queries,
     match_predicate,
@@ -132,13 +134,16 @@ class _SelectBinder:
         self.names = names
         self.origin = names.origin
         self.user_defined = names.catalog.user_defined
-        self.joiner = SubqueryJoiner(names.origin, lambda body, scope: bind_body(body, replace(names, outer=scope)))
+        self.joiner = SubqueryJoiner(names.origin, lambda body, scope: bind_body(body, replace(names, outer=scope)),
+                                     names.outer)  # fmt: skip
         block, self.written = self._bind_from(names)
         self.block = replace(block, sources=bind_freshness(block.sources, syntax, names.origin))
         """The FROM clause, with the subqueries that were joined to it."""
         self.written_sources = self.block.sources
         self.ranks = WindowCalls(names.origin, {name.text.casefold(): node for name, node in syntax.windows})
         self._keys_by_node: dict[int, Expr] = {}
+        self._far: Predicate | None = None
+        """A subquery that names columns of a query two levels above: its rows were joined."""
 
     @property
     def scope(self) -> Scope:
@@ -178,7 +183,7 @@ class _SelectBinder:
                 raise self.origin.unsupported_error("subquery beside GROUPING SETS", find_span(shown[0]), advice)
             return self._bind_grouped_queries(correlated)
         if not is_grouped:
-            self._join_scalars(self.syntax.items)
+            self._join_values(self.syntax.items)
         where = (*self.block.conditions, *self._bind_terms(correlated))
         outputs = self._bind_outputs(self.joiner.read_values(self.scope))
         return self._bind_select(where, outputs)
@@ -207,6 +212,7 @@ class _SelectBinder:
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_grouping([*shown, *([having] if having else [])], group_by, outputs)
         self._check_slides(group_by)
+        self._check_far(repeats_matter=group_by is not None or bool(self.ranks.calls) or self.syntax.top is not None)
         select = Select(
             sources=self.block.sources,
             where=where,
@@ -251,18 +257,30 @@ class _SelectBinder:
         plain = [term for term in terms if not list_queries(term)]
         correlated = [term for term in plain if any(map(has_outer, self._bind_on(term, self.scope)))]
         self._add_conditions(term for term in plain if term not in correlated)
+        far: list[Predicate] = []
         for term in nested:
             self._refuse_slides()
             predicate = match_predicate(term)
             if predicate is not None:
-                self.block = self.joiner.join_predicate(self.block, predicate, self._bind_operand)
+                if self.joiner.add_partners(self.block, predicate, self._bind_operand) is not None:
+                    far.append(predicate)
+                else:
+                    self.block = self.joiner.join_predicate(self.block, predicate, self._bind_operand)
                 continue
-            self._join_scalars([term])
+            self._join_values([term], filters=True)
             if any(map(has_outer, self._bind_on(term, self.scope))):
                 correlated.append(term)
             else:
                 self._add_conditions([term])
+        for predicate in far:  # they have conditions over columns of this block, which later joins would rename
+            self.block = self.joiner.add_partners(self.block, predicate, self._bind_operand) or self.block
+            self._far = predicate
         return correlated
+
+    def _check_far(self, *, repeats_matter: bool) -> None:
+        """Refuse rows that were joined with partners, and so repeat, where this matters."""
+        if self._far is not None and repeats_matter:
+            raise self.joiner.make_far_error(find_span(self._far.query))
 
     def _add_conditions(self, nodes: Iterable[exp.Expr]) -> None:
         self.block = replace(self.block, conditions=(*self.block.conditions, *self._bind_terms(nodes)))
@@ -272,12 +290,16 @@ class _SelectBinder:
 
     def _bind_operand(self, node: exp.Expr, block: FromBlock) -> Expr:
         scope = Scope(self.origin, block.items, block.merged, self.names.outer)
-        return ExpressionBinder(scope, self.user_defined, "WHERE or ON").bind_value(node)
+        values = self.joiner.read_values(scope)
+        return ExpressionBinder(scope, self.user_defined, "WHERE or ON", queries=values).bind_value(node)
 
-    def _join_scalars(self, nodes: Sequence[exp.Expr]) -> None:
+    def _join_values(self, nodes: Sequence[exp.Expr], *, filters: bool = False) -> None:
+        """Join the subqueries in some expressions, whose values these read."""
         if any(map(list_queries, nodes)):
             self._refuse_slides()
+            self._check_far(repeats_matter=True)
             self.block = self.joiner.join_scalars(self.block, nodes)
+            self.block = self.joiner.join_marks(self.block, nodes, self._bind_operand, filters=filters)
 
     def _refuse_slides(self) -> None:
         for source, written in zip(self.written_sources, self.written, strict=True):
@@ -294,21 +316,25 @@ class _SelectBinder:
 
     def _bind_grouped_queries(self, correlated: Sequence[exp.Expr]) -> Select:
         """Subqueries beside aggregates: the groups are a relation, to which the subqueries are joined."""
+        self._check_far(repeats_matter=True)
         having = split_conjunct_nodes(self.syntax.having)
         predicates = [(term, match) for term in having if (match := match_predicate(term)) is not None]
         plain = [term for term in having if match_predicate(term) is None]
         queries = [query for node in (*self.syntax.items, *plain) for query in list_scalar_queries(node)]
-        values = self.joiner.reserve_values(queries)
+        marked = [each for node in (*self.syntax.items, *plain) for each in list_predicates(node)]
+        values = self.joiner.reserve_values(queries, marked)
         outputs = self._bind_outputs(values)
         items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         keys = self._bind_group_by(items, aliases) or ()
         binder = ExpressionBinder(self.scope, self.user_defined, None, aliases, values)
         conditions = [(binder.bind_condition(term, "HAVING"), term) for term in plain]
-        operands = {id(match.operand): binder.bind_value(match.operand) for _, match in predicates if match.operand}
+        predicates_of_marks = [(node, match) for node in marked if (match := match_predicate(node)) is not None]
+        tested = [*predicates, *predicates_of_marks]
+        operands = {id(match.operand): binder.bind_value(match.operand) for _, match in tested if match.operand}
         for expr, node in (*((output.expr, output.node) for output in outputs), *conditions):
             self._check_grouped(expr, keys, node)
-        for term, match in predicates:
+        for term, match in tested:
             if match.operand is not None:
                 self._check_grouped(operands[id(match.operand)], keys, term)
         self._check_slides(keys)
@@ -321,6 +347,7 @@ class _SelectBinder:
         for _, match in predicates:
             block = self.joiner.join_predicate(block, match, lambda node, now: groups.move(operands[id(node)], now, {}))
         block = self.joiner.join_scalars(block, queries, correlated=False)
+        block = self.joiner.join_marks(block, marked, lambda node, now: groups.move(operands[id(node)], now, {}))
         now = {values[node]: value for node, value in self.joiner.read_values(_make_scope(self.origin, block)).items()
                if node in values}  # fmt: skip
         select = Select(

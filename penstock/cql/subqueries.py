@@ -5,6 +5,8 @@ Law, at every instant, for a row of FROM and the rows of the subquery that satis
     x IN (SELECT c ...)  a semi join on x = c
     x NOT IN (...)       three anti joins: on x = c, with a NULL in x, and with a NULL in c. By SQL's rules a NULL on
                          either side makes the condition unknown, unless the subquery has no row
+    IN, EXISTS below OR or NOT, in CASE, or in SELECT: a mark join, which has all rows of FROM, each with a boolean. IN
+                         has three marks, for the conditions of NOT IN, unless NULL and FALSE have one effect
     (SELECT MAX(c) ...)  a left join with the aggregate, grouped by the terms that the correlation makes equal; without
                          a row the value is that of the aggregate over nothing: 0 for COUNT, NULL for the others
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import chain, count
 
 from sqlglot import exp
@@ -98,6 +101,19 @@ def match_predicate(node: exp.Expr) -> Predicate | None:
     return None
 
 
+def list_predicates(node: exp.Expr) -> list[exp.Expr]:
+    """The EXISTS and IN with a subquery in an expression."""
+    return [each for each in node.find_all(exp.Exists, exp.In) if match_predicate(each) is not None]
+
+
+def _is_filter(node: exp.Expr) -> bool:
+    """Whether a condition of WHERE or HAVING has the same rows if NULL is FALSE here: only AND and OR are around."""
+    around = node.parent
+    while isinstance(around, (exp.And, exp.Or, exp.Paren, exp.Where, exp.Having)):
+        around = around.parent
+    return around is None
+
+
 def has_outer(expr: Expr) -> bool:
     """Whether an expression reads a column of the query around it."""
     return any(column.alias.startswith(OUTER) for column in find_columns(expr))
@@ -127,28 +143,90 @@ class ScalarValue:
         return Call("case", (Call("is_null", (mark,), BOOL), self.default, value), value.type)
 
 
+@dataclass(frozen=True)
+class MarkValue:
+    """Where the value of EXISTS or IN is: the items of the scope with the marks. The first says TRUE, another NULL."""
+
+    items: tuple[str, ...]
+
+    @property
+    def item(self) -> str:
+        return self.items[-1]
+
+    def read(self, scope: Scope) -> Expr:
+        found = {item.alias: item.columns[_MARK] for item in scope.items if item.alias in self.items}
+        marks: list[Expr] = [found[alias] for alias in self.items]
+        first, others = marks[0], marks[1:]
+        if not others:
+            return first
+        unknown = reduce(lambda one, other: Call("or", (one, other), BOOL), others)
+        values = (first, Literal(True, BOOL), unknown, Literal(None, BOOL), Literal(False, BOOL))
+        return Call("case", values, BOOL)
+
+
 @dataclass
 class SubqueryJoiner:
     """Joins subqueries to a FROM block. `bind` binds them."""
 
     origin: Origin
     bind: BindNested
-    values: dict[int, ScalarValue] = field(default_factory=dict)
-    """By the identity of its node, the value of each scalar subquery that was joined."""
+    outer: Scope | None = None
+    """The scope of the query around the one whose subqueries these are."""
+    values: dict[int, ScalarValue | MarkValue] = field(default_factory=dict)
+    """By the identity of its node, the value of each subquery that was joined as a column."""
     _aliases: set[str] = field(default_factory=set)
     """The aliases of subqueries so far."""
 
     def join_predicate(self, block: FromBlock, predicate: Predicate, bind_operand: BindOperand) -> FromBlock:
         """Keep the rows of the block that satisfy a predicate."""
+        for test in _NULL_TESTS if predicate.negated and predicate.operand is not None else _NULL_TESTS[:1]:
+            block = collapse(block)
+            right, on = self._bind_test(block, predicate, test, bind_operand)
+            if any(map(has_outer, on)):
+                raise self.make_far_error(find_span(predicate.query))
+            block = _join(block, "anti" if predicate.negated else "semi", right, on)
+        return block
+
+    def add_partners(self, block: FromBlock, predicate: Predicate, bind_operand: BindOperand) -> FromBlock | None:
+        """Join the rows of an EXISTS or IN inside a subquery, if it names columns of the query around that one.
+
+        A row can come in several pairs. None if it names none, or if it is negated.
+        """
+        if self.outer is None or predicate.negated:
+            return None
+        right, on = self._bind_test(block, predicate, "equal", bind_operand)
+        if not any(map(has_outer, on)):
+            return None
+        return replace(block, sources=(*block.sources, right), conditions=(*block.conditions, *on))
+
+    def _bind_test(
+        self, block: FromBlock, predicate: Predicate, test: str, bind_operand: BindOperand
+    ) -> tuple[Source, tuple[Expr, ...]]:
+        """The subquery as a side of a join, and the conditions of one test of a predicate."""
+        side = self._bind_predicate(block, predicate)
         if predicate.operand is None:
-            block = collapse(block)
-            side = self._bind_predicate(block, predicate)
-            return _join(block, "anti" if predicate.negated else "semi", side.right, side.on)
-        for test in _NULL_TESTS if predicate.negated else ("equal",):
-            block = collapse(block)
-            side, operand = self._bind_predicate(block, predicate), bind_operand(predicate.operand, block)
-            term = self._test(test, operand, side.values[0], find_span(predicate.query))
-            block = _join(block, "anti" if predicate.negated else "semi", side.right, (*side.on, term))
+            return side.right, side.on
+        operand = bind_operand(predicate.operand, block)
+        return side.right, (*side.on, self._test(test, operand, side.values[0], find_span(predicate.query)))
+
+    def join_marks(
+        self, block: FromBlock, nodes: Iterable[exp.Expr], bind_operand: BindOperand, *, filters: bool = False
+    ) -> FromBlock:
+        """Give the block marks for every EXISTS and IN in some expressions. `filters`: these are conditions of rows."""
+        for node in [each for root in nodes for each in list_predicates(root)]:
+            predicate = match_predicate(node)
+            if predicate is None or id(node) in self.values:
+                continue
+            is_two_valued = predicate.operand is None or (filters and _is_filter(node))
+            marks: list[str] = []
+            for test in _NULL_TESTS[:1] if is_two_valued else _NULL_TESTS:
+                block = collapse(block)
+                right, on = self._bind_test(block, predicate, test, bind_operand)
+                if any(map(has_outer, on)):
+                    raise self.make_far_error(find_span(predicate.query))
+                marks.append(f"{HIDDEN}mark{len(self._aliases)}")
+                block = _join_mark(block, marks[-1], right, on)
+            self.values[id(node)] = MarkValue(tuple(marks))
         return block
 
     def join_scalars(self, block: FromBlock, nodes: Iterable[exp.Expr], *, correlated: bool = True) -> FromBlock:
@@ -156,6 +234,8 @@ class SubqueryJoiner:
         for node in [query for each in nodes for query in list_scalar_queries(each)]:
             block = collapse(block)
             side, default = self._bind_scalar(node, block, correlated=correlated)
+            if any(map(has_outer, side.on)):
+                raise self.make_far_error(find_span(node))
             columns = {column.name: column for column in side.values if isinstance(column, Column)}
             item = ScopeItem(f"{HIDDEN}{len(self.values)}", "the subquery", columns)
             self.values[id(node)] = ScalarValue(item.alias, default)
@@ -165,13 +245,15 @@ class SubqueryJoiner:
         return block
 
     def read_values(self, scope: Scope) -> dict[int, Expr]:
-        """The values of the scalar subqueries that were joined, by the identity of their nodes."""
+        """The values of the subqueries that were joined as columns, by the identity of their nodes."""
         known = {item.alias for item in scope.items}
         return {node: value.read(scope) for node, value in self.values.items() if value.item in known}
 
-    def reserve_values(self, nodes: Iterable[exp.Placeholder]) -> dict[int, Expr]:
+    def reserve_values(self, nodes: Iterable[exp.Placeholder], predicates: Iterable[exp.Expr]) -> dict[int, Expr]:
         """Names for the values of subqueries that will be joined to groups."""
         reserved: dict[int, Expr] = {}
+        for node in predicates:
+            reserved[id(node)] = Column(RESERVED, f"{len(reserved)}", BOOL)
         for node in nodes:
             body = self._bind(node, None)
             self._check_columns(body, find_span(node))
@@ -213,7 +295,9 @@ class SubqueryJoiner:
         return self._make_side(marked, block, span), _compute_default(value)
 
     def _bind(self, node: exp.Placeholder, outer: FromBlock | None) -> QueryBody:
-        scope = Scope(self.origin, (), ()) if outer is None else Scope(self.origin, outer.items, outer.merged)
+        scope = Scope(self.origin, (), ())
+        if outer is not None:
+            scope = Scope(self.origin, outer.items, outer.merged, self.outer)
         body = self.bind(node.meta["body"], scope)
         if isinstance(body, Select):
             having = () if body.having is None else (body.having,)
@@ -291,6 +375,15 @@ class SubqueryJoiner:
             message = "this subquery joins or aggregates static tables only; compute it before, and declare the result"
             raise self.origin.error("NO_STREAM", message, span)
 
+    def make_far_error(self, span: Span) -> CqlError:
+        """Columns of a query two levels above, where they cannot be named."""
+        message = (
+            "only EXISTS and IN that AND connects, in a subquery without aggregate, can name columns of a query two "
+            "levels above; name an equal column of the query between, or move the condition into the query that has "
+            "the columns"
+        )
+        return self._make_correlation_error(message, span)
+
     def _make_correlation_error(self, message: str, span: Span) -> CqlError:
         return self.origin.error("CORRELATED_SUBQUERY", message, span)
 
@@ -302,6 +395,12 @@ _NULL_TESTS = ("equal", "operand", "value")
 def _join(block: FromBlock, kind: OuterJoinKind, right: Source, on: tuple[Expr, ...]) -> FromBlock:
     body = OuterJoin(kind, block.sources[0], right, on, block.list_columns())
     return as_one_source(body, block, block.merged)
+
+
+def _join_mark(block: FromBlock, name: str, right: Source, on: tuple[Expr, ...]) -> FromBlock:
+    shown = replace(block, items=(*block.items, ScopeItem(name, "the subquery", {_MARK: Column("", name, BOOL)})))
+    body = OuterJoin("mark", block.sources[0], right, on, shown.list_columns())
+    return as_one_source(body, shown, block.merged)
 
 
 def _as_relation(body: QueryBody, alias: str, shown: int | None = None) -> _Side:

@@ -91,6 +91,8 @@ def _mark_source(source: Source, span: Span, origin: Origin) -> Source | None:
         marked = _mark_final(query.body, span, origin) if isinstance(query.body, Select) else None
         return None if marked is None else replace(source, relation=replace(query, body=marked))
     body = query.body
+    if body.kind == "mark":
+        return None
     left, right = (_mark_source(side, span, origin) for side in (body.left, body.right))
     if left is None or right is None:
         return None

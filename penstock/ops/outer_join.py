@@ -2,7 +2,8 @@
 
 Law: a pair is in the answer while it is in that of the inner join. A row of a preserved side is in the answer, with
 NULLs for the other side, exactly while it is on its side and in no pair. A semi join has the rows of the left side that
-are in some pair, each once; an anti join those that are in none. It reads changes of all inputs and writes changes of
+are in some pair, each once; an anti join those that are in none; a mark join has all of them,
+each with a boolean. It reads changes of all inputs and writes changes of
 whole instants, up to the lowest frontier of its inputs.
 
 Rows are told apart by numbers: arrival numbers of a stream, or the numbers of a relation's changes. Each pair carries
@@ -13,7 +14,7 @@ row, then O(1) a change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +37,7 @@ from penstock.state import ALWAYS, I64, SHIPPED, Maintenance
 
 
 class OuterJoinOperator(QueryOperator):
-    """A left, full, semi or anti join. The first inlet has the pairs, the others the preserved sides that it reads."""
+    """A left, full, semi, anti or mark join. The first inlet has the pairs, the others the sides that it reads."""
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, part: OuterJoinPart, maintenance: Maintenance = SHIPPED
@@ -46,7 +47,7 @@ class OuterJoinOperator(QueryOperator):
         self._outlet = outlet
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
-        self._sides = tuple(_SideState(side, self._types, part.kind == "semi", maintenance) for side in part.sides)
+        self._sides = tuple(_SideState(side, part, maintenance) for side in part.sides)
         self._done = int(ALWAYS)
         self._emitted = 0
 
@@ -139,12 +140,12 @@ class _SideChanges:
 class _SideState:
     """The rows of one side, and in how many pairs each is."""
 
-    def __init__(
-        self, side: PreservedSide, types: Mapping[str, pa.DataType], wants_partner: bool, maintenance: Maintenance
-    ) -> None:
+    def __init__(self, side: PreservedSide, part: OuterJoinPart, maintenance: Maintenance) -> None:
         self._side = side
-        self._types = types
-        self._wants_partner = wants_partner
+        self._types = dict(part.columns)
+        self._wants_partner = part.kind == "semi"
+        self._keeps_all = part.kind == "mark"
+        self._mark = part.mark
         self._groups = RowGroups([pa.int64()], maintenance)
         self._rows = GroupCounts()
         self._partners = GroupCounts()
@@ -171,15 +172,19 @@ class _SideState:
         if self._wants_partner:
             present = partners > 0
         else:
-            present = (self._rows.apply(at, signs[order], bound) > 0) & (partners == 0)
-        return self._compute_changes(at, present, changes, order)
+            present = (self._rows.apply(at, signs[order], bound) > 0) & (self._keeps_all | (partners == 0))
+        return self._compute_changes(at, present, partners > 0, changes, order)
 
-    def _compute_changes(self, at: ChangePoints, present: Mask, changes: _SideChanges, order: I64) -> Changes | None:
+    def _compute_changes(
+        self, at: ChangePoints, present: Mask, paired: Mask, changes: _SideChanges, order: I64
+    ) -> Changes | None:
         def read(points: I64) -> dict[str, pa.Array]:
             rows = order[np.where(at.first[points], at.ends[points], at.ends[points] - 1)]
-            return {
+            columns = {
                 name: changes.read(rows, name) if name in self._side.names else pa.nulls(points.size, type_)
                 for name, type_ in self._types.items()
             }
+            return columns if self._mark is None else {**columns, self._mark: pa.array(paired[points])}
 
-        return self._differ.compute_row_changes(at, present, read, self._groups.bound)
+        marks = None if self._mark is None else paired
+        return self._differ.compute_row_changes(at, present, read, self._groups.bound, marks)

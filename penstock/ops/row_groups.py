@@ -159,11 +159,19 @@ class AnswerDiffer:
         return self.compute_row_changes(at, present, lambda points: read(at.codes[points]), bound)
 
     def compute_row_changes(
-        self, at: ChangePoints, present: Mask, read: Callable[[I64], dict[str, pa.Array]], bound: int
+        self,
+        at: ChangePoints,
+        present: Mask,
+        read: Callable[[I64], dict[str, pa.Array]],
+        bound: int,
+        marks: Mask | None = None,
     ) -> Changes | None:
-        """As `compute_presence_changes`; `read` returns the rows at points."""
+        """As `compute_presence_changes`; `read` returns the rows at points. A row also changes with its mark."""
         was = _read_previous(at, present)
-        changed = (was != present) & ~at.first
+        changed = was != present
+        if marks is not None:
+            changed |= was & (marks != _read_previous(at, marks))
+        changed &= ~at.first
         return self._build_changes(at, changed & was, changed & present, read, bound)
 
     def _build_changes(

@@ -73,7 +73,7 @@ def _estimate_answer(body: QueryBody, context: WarningContext) -> float:
             return _estimate_answer(body.left, context) + _estimate_answer(body.right, context)
         case SetOperation():
             return _estimate_answer(body.left, context)
-        case OuterJoin(kind="semi" | "anti"):
+        case OuterJoin(kind="semi" | "anti" | "mark"):
             return estimate_rows(body.left, context)
         case OuterJoin():
             return max(estimate_rows(body.left, context), estimate_rows(body.right, context))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, Source, Stream, Subquery
 from penstock.cql.bound import OuterJoinKind
-from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column
+from penstock.expr import BOOL, HIDDEN, INT, ROW_NUMBER, Column
 from penstock.plan.explain import ExplainNode
 from penstock.plan.query import JoinPart, Outputs, PlanPart
 
@@ -42,7 +42,8 @@ class PreservedSide:
 class OuterJoinPart(PlanPart):
     """An outer, semi or anti join: its pairs, and the rows of the preserved sides. A semi join reads pairs only.
 
-    With `final` each row is written once, when it is final; then a semi join reads its left side too.
+    With `final` each row is written once, when it is final; then a semi join reads its left side too. `mark` is the
+    column of a mark join; None if it is not read.
     """
 
     distorted_as = "an outer join"
@@ -52,6 +53,7 @@ class OuterJoinPart(PlanPart):
     sides: tuple[PreservedSide, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
     final: bool = False
+    mark: str | None = None
 
     @property
     def inputs(self) -> tuple[PlanPart, ...]:
@@ -65,14 +67,14 @@ class OuterJoinPart(PlanPart):
         """Whether the end of every pair and of every row of a preserved side is known when it enters."""
         sources = [source for part in self.inputs if isinstance(part, JoinPart) for source in part.sources]
         return (
-            (self.kind != "semi" or self.final)
+            (self.kind not in ("semi", "mark") or self.final)
             and all(isinstance(part, JoinPart) for part in self.inputs)
             and all(map(_has_known_end, sources))
         )
 
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         kept = ", ".join(side.alias for side in self.sides)
-        what = "with a partner" if self.kind == "semi" else "without a partner"
+        what = {"semi": "with a partner", "mark": "and whether they have a partner"}.get(self.kind, "without a partner")
         what += " when that is final" if self.final else ""
         return ExplainNode(f"{self.kind} join", (("keeps", f"rows of {kept} {what}"),), inputs)
 
@@ -119,7 +121,7 @@ class OuterJoinParts:
     def build(self) -> OuterJoinPart:
         left, right = self.body.left, self.body.right
         preserved = (left, right) if self.body.kind == "full" else (left,)
-        shown = preserved if self.body.kind in ("semi", "anti") else (left, right)
+        shown = preserved if self.body.kind in ("semi", "anti", "mark") else (left, right)
         items = tuple(item for item in self.items if _get_alias(item) in {each.alias for each in shown})
         sides = tuple(self._describe_side(side) for side in preserved)
         numbers = tuple(
@@ -131,8 +133,10 @@ class OuterJoinParts:
         pairs = self.join(Select(sources, self.body.on, ()), (*_read_items(items), *numbers), self.relations)
         reads_kept = self.body.kind != "semi" or self.body.final
         kept = tuple(self._build_kept(each) for each in preserved) if reads_kept else ()
+        mark = next((item.name for item in self.items if _get_alias(item) == ""), None)
         columns = tuple((item.name, item.expr.type) for item in items)
-        return OuterJoinPart(self.body.kind, pairs, kept, sides, columns, self.body.final)
+        columns += () if mark is None else ((mark, BOOL),)
+        return OuterJoinPart(self.body.kind, pairs, kept, sides, columns, self.body.final, mark)
 
     def _describe_side(self, side: Source) -> PreservedSide:
         own = [item for item in self.items if _get_alias(item) == side.alias]

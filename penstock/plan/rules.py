@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.cql import Query, QueryBody, reads_ranks
+from penstock.cql import Query, QueryBody, is_by_value
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_order import choose_tree
 from penstock.plan.query import (
@@ -41,7 +41,7 @@ class PlanningContext:
 def plan_query(query: Query, context: PlanningContext) -> PlanPart:
     """The plan of a query: of its body, and by value if its rows are ranked."""
     part = plan_body(query.body, context)
-    if query.emit == "close" or not reads_ranks(query.body):
+    if query.emit == "close" or not is_by_value(query.body):
         return part
     return SetOperationPart("by value", (part,), tuple((item.name, item.expr.type) for item in query.body.items))
 

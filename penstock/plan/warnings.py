@@ -192,7 +192,7 @@ def warn_equal_instants(query: Query, _context: WarningContext) -> Warnings:
             yield QueryWarning("EQUAL_INSTANTS", message, streams[0].span)
 
 
-_FILTERS = ("semi", "anti")
+_FILTERS = ("semi", "anti", "mark")
 QUERY_RULES: tuple[Callable[[Query, WarningContext], Warnings], ...] = (
     warn_unbounded_state,
     warn_cross_products,
@@ -277,7 +277,7 @@ def _list_aliases(source: Source) -> list[str]:
         return [source.alias]
     body = source.relation.body
     match body:
-        case OuterJoin(kind="semi" | "anti"):
+        case OuterJoin(kind="semi" | "anti" | "mark"):
             return _list_aliases(body.left)
         case OuterJoin():
             return [*_list_aliases(body.left), *_list_aliases(body.right)]

@@ -49,7 +49,8 @@ def _as_select(body: OuterJoin | RowTransform) -> Select:
     if isinstance(body, RowTransform):
         return Select((body.source,), (), tuple(item for item in body.items if find_columns(item.expr)[0].alias))
     conditions = tuple(SelectItem("", expr) for expr in body.on)
-    return Select((body.left, body.right), (), (*body.items, *conditions))
+    items = (item for item in body.items if find_columns(item.expr)[0].alias)
+    return Select((body.left, body.right), (), (*items, *conditions))
 
 
 def list_select_streams(body: Select) -> list[Source]:

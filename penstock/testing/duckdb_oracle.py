@@ -32,8 +32,8 @@ from penstock.cql import (
     Subquery,
     Window,
     describe_function,
+    is_by_value,
     reads_final_joins,
-    reads_ranks,
 )
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
@@ -113,7 +113,7 @@ class _DuckDBOracle:
         """The answer of a bound query as a stream of rows."""
         rows = self.store_body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
-        if reads_ranks(query.body) and query.emit != "close":
+        if is_by_value(query.body) and query.emit != "close":
             rows = self.store(_format_counted(rows, None, columns, "here"))
         shown = self.store_limited(_format_emit(rows, columns, query.emit))
         ended = f"SELECT * REPLACE (nullif(instant, {MAX_TIME - 1}) AS instant) FROM {shown} ORDER BY instant"
@@ -212,10 +212,13 @@ class _DuckDBOracle:
         on = " AND ".join(tests)
         parts = [f"SELECT {shown}, {interval} FROM {joined} ON {on}"] if body.kind in ("left", "full") else []
         columns = [f"c{place}" for place in range(len(body.items))]
-        for side in (body.left, body.right)[: 2 if body.kind == "full" else 1]:
+        kinds = {"semi": ("semi",), "mark": ("semi", "anti")}.get(body.kind, ("anti",))
+        for side, kind in itertools.product((body.left, body.right)[: 2 if body.kind == "full" else 1], kinds):
             own = [
                 f"{to_duckdb(item.expr)} AS c{place}"
                 if find_aliases(item.expr) == {side.alias}
+                else f"{kind == 'semi'} AS c{place}"
+                if find_aliases(item.expr) == {""}
                 else f"NULL::{format_duckdb_type(item.expr.type)} AS c{place}"
                 for place, item in enumerate(body.items)
             ]
@@ -223,7 +226,7 @@ class _DuckDBOracle:
             shown = ", ".join([*own, number])
             kept = self.store(f"SELECT {shown}, {BORN}, {DIES} FROM {numbered[side.alias]} AS {quote(side.alias)}")
             matched = self.store(f"SELECT {shown}, {interval} FROM {joined} ON {on}")
-            if body.kind == "semi":
+            if kind == "semi":
                 found = _format_counted(matched, None, [*columns, '" n"'])
             else:
                 found = _format_counted(kept, matched, [*columns, '" n"'], _COPIES["except"])

@@ -25,6 +25,7 @@ from penstock.cql import (
     Emit,
     FunctionSpec,
     OuterJoin,
+    OuterJoinKind,
     Query,
     QueryBody,
     RowTransform,
@@ -34,11 +35,11 @@ from penstock.cql import (
     Stream,
     Subquery,
     Table,
+    is_by_value,
     reads_final_joins,
-    reads_ranks,
 )
 from penstock.errors import QueryError
-from penstock.expr import Call, Expr, find_aliases
+from penstock.expr import Call, Column, Expr, find_aliases
 from penstock.testing.final_oracle import compute_final_rows
 from penstock.testing.interval_operators import (
     AFTER_END,
@@ -90,7 +91,7 @@ def expected(
     bound = bind_text(query, streams, tables, time, aggregates, functions) if isinstance(query, str) else query
     given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
     answer = _compute_answer(bound.body, given, limit, aggregates or {})
-    if reads_ranks(bound.body) and bound.emit != "close":
+    if is_by_value(bound.body) and bound.emit != "close":
         answer = compute_by_value(answer)
     rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
     schema = bound.schema
@@ -175,12 +176,20 @@ def _compute_outer_join(
         answer = [ValidRow(tuple(item(pair.rows) for item in items), pair.born, pair.dies) for pair in pairs]
     for side, other in (sides, sides[::-1])[: 2 if body.kind == "full" else 1]:
         nulls = dict.fromkeys(other.relation.schema.names)
+        marks = {item.expr.name for item in body.items if isinstance(item.expr, Column) and not item.expr.alias}
         for row in pools[side.alias]:
-            shown = tuple(item({side.alias: row.row, other.alias: nulls}) for item in items)
             own = [(pair.born, pair.dies) for pair in pairs if pair.rows[side.alias] is row.row]
-            spans = _split_by_partners(row, own, matched=body.kind == "semi")
-            answer += [ValidRow(shown, born, dies) for born, dies in spans]
+            for matched in _list_kept(body.kind):
+                env = {side.alias: row.row, other.alias: nulls, "": dict.fromkeys(marks, matched)}
+                shown = tuple(item(env) for item in items)
+                spans = _split_by_partners(row, own, matched=matched)
+                answer += [ValidRow(shown, born, dies) for born, dies in spans]
     return answer
+
+
+def _list_kept(kind: OuterJoinKind) -> tuple[bool, ...]:
+    """Whether rows of a preserved side are kept with a partner, or without one."""
+    return {"semi": (True,), "mark": (True, False)}.get(kind, (False,))
 
 
 def _split_by_partners(

@@ -97,7 +97,19 @@ class QueryWriter(ClosingWriter):
         if self.rng.random() < 0.6:
             return super()._write_select(source, words)
         one, other = self._write_expression(source), self._write_expression(source)
+        if self.rng.random() < 0.15:
+            test = self.rng.choice(("{}", "({}) IS NULL", "NOT ({})")).format(self._write_predicate(source))
+            other = f"CASE WHEN {test} THEN {one} ELSE {other} END"
         return f"SELECT {words}{one} AS k, {other} AS n FROM {source.text}{self._write_where(source)}"
+
+    def _write_where(self, source: RelationText) -> str:
+        """Conditions, and subqueries below OR and NOT."""
+        where = super()._write_where(source)
+        if self.rng.random() > 0.12:
+            return where
+        either = f"{self._write_condition(source)} OR {self._write_predicate(source)}"
+        term = self.rng.choice(("({})", "({})", "NOT ({})", "({}) IS NULL")).format(either)
+        return f"{where} AND {term}" if where else f" WHERE {term}"
 
     # ── FROM ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -60,9 +60,10 @@ def refuse(text: str) -> ps.PenstockError:
 
 
 EQUAL = [
-    ("SELECT x FROM a WHERE x > 2 OR k IN (SELECT k FROM b)", "SUBQUERY", "with OR write FROM a [...] LEFT JOIN",
-     ["SELECT x FROM a LEFT JOIN (SELECT DISTINCT k FROM b) AS t ON a.k = t.k WHERE t.k IS NOT NULL OR x > 2"],
-     "SELECT x FROM a WHERE x > 2 OR k IN (SELECT k FROM b)"),
+    ("SELECT a.x, b.x AS y FROM a JOIN b ON a.x = b.k AND a.k IN (SELECT k FROM b)", "SUBQUERY",
+     "FROM (SELECT *, k IN (SELECT k FROM b [...]) AS y FROM a [...]) AS t",
+     ["SELECT t.x, b.x AS y FROM (SELECT *, k IN (SELECT k FROM b) AS y FROM a) AS t JOIN b ON t.x = b.k AND t.y"],
+     "SELECT a.x, b.x AS y FROM a JOIN b ON a.x = b.k AND a.k IN (SELECT k FROM b)"),
     ("SELECT a.x, b.x AS y FROM a ASOF JOIN b ON a.k = b.k", "ASOF_JOIN",
      "FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k",
      ["SELECT a.x, b.x AS y FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k"],
