@@ -43,6 +43,11 @@ def dump_join(join: JoinOperator, first: Member, part: JoinPart) -> tuple[dict[s
             for node, policy in join.tree.node_policies.items()
             if node <= own.keys()
         ],
+        "drivers": [
+            {"node": sorted(own[alias] for alias in node), "driver": sorted(own[alias] for alias in driver)}
+            for node, driver in join.tree.drivers.items()
+            if node <= own.keys()
+        ],
     }
     classes = _rename_classes(join, first, part)
     tables = {own[alias]: _select_columns(table, classes) for alias, table in saved.tables.items()}
@@ -73,6 +78,8 @@ def restore_join(
 
     `relations` are the current rows of the relations among its inputs, by alias.
     """
+    for each in values.get("drivers", ()):
+        join.tree.drivers[frozenset(each["node"])] = frozenset(each["driver"])
     for each in values["policies"]:
         join.tree.set_policy(StatePolicy(**each["policy"]), frozenset(each["node"]))
     groups = values["filter_groups"]

@@ -32,6 +32,7 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
         "compared": {name: node.pair.compared for name, node in nodes.items()},
         "checked": {name: node.checked for name, node in nodes.items()},
+        "drivers": _name_drivers(tree, names),
         "tested": {name: gate.tested for name, gate in gates.items()},
         "entered": {name: gate.entered for name, gate in gates.items()},
         "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.closed},
@@ -62,31 +63,44 @@ def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dic
 def describe_nodes(tree: JoinTree, names: Mapping[str, str]) -> dict[str, Properties]:
     """The lines of every node, by its tree text in the aliases `names`."""
     visible = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    drivers = _name_drivers(tree, names)
     found = {
-        str(rename_leaves(part.plan.tree, names)): _describe_node(part, root=part is tree.root) for part in visible
+        name: _describe_node(part, drivers.get(name), root=part is tree.root)
+        for part in visible
+        if (name := str(rename_leaves(part.plan.tree, names)))
     }
     if isinstance(tree.root, EddyNode):
         found[str(rename_leaves(tree.root.plan.tree, names))] = _describe_eddy(tree.root, names)
     return found
 
 
-def _describe_node(part: TreeNode, *, root: bool) -> Properties:
+def _name_drivers(tree: JoinTree, names: Mapping[str, str]) -> dict[str, str]:
+    """By gated node, the node whose rows demand its rows."""
+    visible = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    return {
+        str(rename_leaves(node.lazy.plan.tree, names)): str(rename_leaves(node.driver.plan.tree, names))
+        for node in visible
+        if isinstance(node, JoinNode) and node.lazy.gate is not None
+    }
+
+
+def _describe_node(part: TreeNode, driver: str | None, *, root: bool) -> Properties:
     held = _describe_suppressed(part.suppressed)
     if not isinstance(part, JoinNode):
         return held
     counts = {"built": part.built, "completed": part.completed - part.resumed, "resumed": part.resumed}
     rows = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    state = () if root else (("state", _describe_state(part)),)
+    state = () if root else (("state", _describe_state(part, driver)),)
     return (*state, *((("rows", rows),) if rows else ()), *held)
 
 
-def _describe_state(node: JoinNode) -> str:
+def _describe_state(node: JoinNode, driver: str | None) -> str:
     if node.state is None:
         return "keeps no rows, looks them up"
     lacks = "" if node.complete else ", not complete yet"
     if node.gate is None or not node.gate.closed:
         return f"keeps its rows{lacks}"
-    return f"keeps its rows of {len(node.gate):,} demanded keys{lacks}"
+    return f"keeps its rows of {len(node.gate):,} keys that {driver} demands{lacks}"
 
 
 def _describe_suppressed(suppressed: Mapping[str, int]) -> Properties:

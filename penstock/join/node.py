@@ -62,6 +62,15 @@ class JoinNode:
         lazy_left = isinstance(left, JoinNode) and not isinstance(right, JoinNode)
         self.driver, self.lazy = (right, left) if lazy_left else (left, right)
 
+    @property
+    def joins_two_joins(self) -> bool:
+        """Whether either child can be the lazy one."""
+        return isinstance(self.left, JoinNode) and isinstance(self.right, JoinNode)
+
+    def swap_sides(self) -> None:
+        """Let the lazy child drive, and the driver be lazy."""
+        self.driver, self.lazy = self.lazy, self.driver
+
     # ── new rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def compute_delta(self) -> JoinRows:
@@ -127,7 +136,7 @@ class JoinNode:
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
         """The node's rows that match probes: from the state if the probes have its key, else from the children."""
         state, key = self.state, tuple(sorted(probes.key_codes))
-        if state is None or key != state.key:
+        if state is None or key != state.key or probes.from_leaves:
             yield from self.pair.lookup(probes)
             return
         self.probes += len(probes)

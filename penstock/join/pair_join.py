@@ -89,11 +89,16 @@ class PairJoin:
             return rows
         return rows.take(compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows)))
 
-    def extend(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[JoinRows]:
-        """Rows of one child with their partners in the other."""
-        return (found.rows for found in self._find_partners(side, rows, old_only=old_only))
+    def extend(
+        self, side: TreeNode, rows: JoinRows, *, old_only: bool, from_leaves: bool = False
+    ) -> Iterator[JoinRows]:
+        """Rows of one child with their partners in the other. `from_leaves`: its state is not read."""
+        partners = self._find_partners(side, rows, old_only=old_only, from_leaves=from_leaves)
+        return (found.rows for found in partners)
 
-    def _find_partners(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[ProbeResult]:
+    def _find_partners(
+        self, side: TreeNode, rows: JoinRows, *, old_only: bool, from_leaves: bool = False
+    ) -> Iterator[ProbeResult]:
         """As `extend`; the probes are the places of the rows."""
         if not len(rows):
             return
@@ -109,7 +114,8 @@ class PairJoin:
             interests = interest.read_probes(side.plan, rows, other.plan) if ranges is None else None
             born_after = interest.compute_born_after(side.plan, rows, other.plan) if interests is None else None
         partners = None if key_codes or other.complete else self._make_partner_filter(side, rows, other, ranges)
-        probes = Probes(key_codes, rows.born, rows.dies, old_only, ranges, born_after, interests, partners)
+        lifetimes = rows.born, rows.dies
+        probes = Probes(key_codes, *lifetimes, old_only, ranges, born_after, interests, from_leaves, partners)
         for found in other.match(probes):
             tested = None if interests is None else found.rows.interest  # the probe has tested the interest of both
             combined = self._combine(side, gather(rows.ids, found.probe), found.rows, tested)
@@ -155,15 +161,17 @@ class PairJoin:
         if len(bound(second)) > len(bound(first)):
             first, second = second, first
         other_codes = bound(second)
-        for found in first.match(Probes(bound(first), probes.born, probes.dies, probes.old_only)):
+        old_only, from_leaves = probes.old_only, probes.from_leaves
+        given = Probes(bound(first), probes.born, probes.dies, old_only, from_leaves=from_leaves)
+        for found in first.match(given):
             partial = found.rows
             if not self._plan.key and not other_codes:
-                for partner in self._find_partners(first, partial, old_only=probes.old_only):
+                for partner in self._find_partners(first, partial, old_only=old_only, from_leaves=from_leaves):
                     yield ProbeResult(found.probe[partner.probe], partner.rows)
                 continue
             known = {id_: codes[found.probe] for id_, codes in other_codes.items()}
             known |= {id_: first.codes(id_, partial) for id_ in self._plan.key}
-            for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
+            for partner in second.match(Probes(known, partial.born, partial.dies, old_only, from_leaves=from_leaves)):
                 rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
                 yield self._filter_matches(found.probe[partner.probe], rows)
 

@@ -28,6 +28,8 @@ class Probes:
     """Match only rows born after this time."""
     interests: tuple[I32, LeafInterest, LeafInterest] | None = None
     """If both sides are leaves with interest: the codes of the probes, the interest of their leaf, and of the other."""
+    from_leaves: bool = False
+    """Compute the rows from the leaves, whatever the states hold."""
     partners: PartnerFilter | None = None
     """If the probed node is incomplete and there is no key: which of its leaf rows may be part of a match."""
 

@@ -49,6 +49,8 @@ class JoinTree:
         self.maintenance = maintenance
         self.node_policies: dict[frozenset[str], StatePolicy] = {}
         """The policies set for single nodes, by their aliases."""
+        self.drivers: dict[frozenset[str], frozenset[str]] = {}
+        """By the aliases of a join of two joins, those of the child that was chosen to drive."""
         self.early_aliases: frozenset[str] | None = None
         """The aliases of a node that queries over these streams alone read; while there is one, all rows are built."""
         self._purged_until = int(ALWAYS)
@@ -61,7 +63,7 @@ class JoinTree:
             self.context = TreeContext(stores, keys, maintenance, ProbeBuffer(maintenance.block))
         else:
             self.context = _share_leaves(beside.context)
-            self.node_policies = dict(beside.node_policies)
+            self.node_policies, self.drivers = dict(beside.node_policies), dict(beside.drivers)
             self._purged_until = beside._purged_until
         self.stores, self.keys = self.context.stores, self.context.keys
         self._set_plan(plan)
@@ -75,7 +77,7 @@ class JoinTree:
         if self.shedding is not None:
             self.shedding.reshape(require_tree(plan.tree))
         self.completion = CompletionTracker(self.context)
-        self._gate_control = GateControl(self.context, self.find_policy, self.completion)
+        self._gate_control = GateControl(self.context, self.find_policy, self.completion, self.drivers)
         self.early_node: EarlyNode | None = None
         self._joins: list[JoinNode] = []
         self.root: TreeNode | EddyNode
@@ -222,6 +224,7 @@ class JoinTree:
         """The root's new rows after the leaves stored a batch, up to the time `until`."""
         self._batches += 1
         if self.shedding is None:
+            self._gate_control.choose_sides_freely(self._purged_until, self._batches)
             self.complete_batch_keys()
             return self._compute_delta(until)
         rows = self.root.compute_delta()
@@ -307,6 +310,13 @@ class JoinTree:
             self._gate_control.refresh_demand(self.root, self._purged_until, self._batches)
         if isinstance(self.root, EddyNode):
             self.root.rebuild_demand(self._purged_until)
+
+    def swap_sides(self, aliases: frozenset[str]) -> None:
+        """Exchange driver and lazy child of the join of two joins over some aliases, between two batches."""
+        for node in self.walk_joins():
+            if frozenset(node.plan.aliases) == aliases and node.joins_two_joins:
+                self._gate_control.swap_sides(node)
+                self.refresh_gates()
 
     # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────
 

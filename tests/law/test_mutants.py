@@ -35,6 +35,7 @@ SEEDS: dict[Mutant, int] = {
     mutants.join_new_pairs_twice: 0,
     mutants.hash_complete_keys_lossily: 37,
     mutants.resume_new_rows_only: 1,
+    mutants.swap_freely_over_held_back_rows: 45,
 }
 
 
@@ -91,7 +92,7 @@ def test_mutant_complete_keys_of_other_key(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_mutant_filter_tells_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = replace(draw_small_run(14), demand="bloom")
+    run = replace(draw_small_run(12), demand="bloom")
     assert run.find_fault() is None
     mutants.trust_filter_for_new_keys(monkeypatch)
     assert run.find_fault() is not None
@@ -104,9 +105,14 @@ def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.find_fault() is not None
 
 
+SIDES = (mutants.swap_sides_over_held_back_rows, mutants.keep_demand_below_new_driver)
+"""Detected in test_sides.py."""
+
+
 def test_all_mutants_have_case() -> None:
     directed = {
         mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys, mutants.mark_all_leaf_rows_complete,
+        *SIDES,
     }  # fmt: skip
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

@@ -6,6 +6,7 @@ inner structure changes one file of the tests.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any
@@ -28,6 +29,15 @@ def joins_of(engine: ps.Engine) -> list[JoinOperator]:
 def tree_of(engine: ps.Engine) -> JoinTree:
     """The tree of the first join in the graph."""
     return next(node.operator.tree for node in engine._graph if isinstance(node.operator, JoinOperator))
+
+
+def swap_some_sides(engine: ps.Engine, rng: random.Random) -> None:
+    """Exchange driver and lazy child of some joins of two joins, where both may have a gate."""
+    for join in joins_of(engine):
+        for tree in join.trees.all:
+            for node in tree.walk_joins():
+                if node.joins_two_joins and node.lazy.gate is not None and rng.random() < 0.5:
+                    tree.swap_sides(frozenset(node.plan.aliases))
 
 
 def purged_until(tree: JoinTree) -> int:

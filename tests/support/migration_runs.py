@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from inspect_engine import swap_some_sides
 
 import penstock as ps
 from penstock.join import DemandFilter
 from penstock.join import tree as join_tree
 from penstock.join.demand import gate_cost as gating
+from penstock.join.demand import sides
 from penstock.state import Maintenance
 from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, difference, random_case, random_plan, run
@@ -40,6 +42,8 @@ class MigrationRun:
     demand: DemandFilter = "exact"
     eddy_chance: float = 0.0
     """The probability that a new plan is an eddy."""
+    swap_chance: float = 0.0
+    """The probability that driver and lazy child of a join of two joins change places."""
     maintenance: Maintenance = STRESS_MAINTENANCE
     """By default Bloom filters are so small that false positives are frequent."""
 
@@ -56,6 +60,8 @@ class MigrationRun:
                 "_MAX_FAILURES": 0,
             }.items():
                 patch.setattr(gating, cost, rows)
+            patch.setattr(sides, "SIDE_ROWS", 0.0)
+            patch.setattr(sides, "SIDE_FACTOR", 1.0)
             try:
                 answer = run(self._build_engine, self.case, plan=self.plan, events=self._make_events())
             except Exception as error:
@@ -67,7 +73,7 @@ class MigrationRun:
 
     def _make_events(self) -> Callable[[Any, int], Any]:
         rng, eddy_rng = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
-        aliases = re.findall(r"\w+", self.case.plan)
+        aliases, side_rng = re.findall(r"\w+", self.case.plan), random.Random(f"sides {self.case.seed}")
 
         def event(engine: ps.Engine, _step: int) -> Any:
             if rng.random() < self.migrate_chance:
@@ -76,12 +82,14 @@ class MigrationRun:
                 engine.migrate("q", to_eddy_plan(plan) if eddy_rng.random() < self.eddy_chance else plan, how=how)
             if rng.random() < self.policy_chance:
                 engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
+            if side_rng.random() < self.swap_chance:
+                swap_some_sides(engine, side_rng)
             return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restart_chance else None
 
         return event
 
     def __str__(self) -> str:
-        names = ("migrate_chance", "eddy_chance", "restart_chance", "policy_chance", "pace")
+        names = ("migrate_chance", "eddy_chance", "swap_chance", "restart_chance", "policy_chance", "pace")
         chances = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
         return f"{self.case}\n{kept}, {chances}"
@@ -108,6 +116,7 @@ def draw_migration_run(seed: int) -> MigrationRun:
         demand=rng.choice(("exact", "bloom")),
         eddy_chance=rng.choice((0, 0.3)),
         maintenance=rng.choice((SMALLEST, STRESS_MAINTENANCE)),
+        swap_chance=rng.choice((0, 0.2, 0.5)),
     )
 
 
@@ -126,6 +135,7 @@ def draw_small_run(seed: int) -> MigrationRun:
         migrate_chance=rng.choice((0, 0.2, 0.4)),
         restart_chance=rng.choice((0, 0, 0.2)),
         pace=rng.choice((0, 0, 1)),
+        swap_chance=rng.choice((0, 0.2, 0.5)),
     )
 
 

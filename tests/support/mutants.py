@@ -16,7 +16,7 @@ from penstock.join import JoinNode, JoinTree
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.completion.key_count import KeyCount
 from penstock.join.completion.missing_rows import MissingRows
-from penstock.join.demand import resume
+from penstock.join.demand import gate_control, resume
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
 from penstock.join.pair_join import PairJoin
@@ -59,16 +59,16 @@ def mark_demanded_keys_complete(patch: pytest.MonkeyPatch) -> None:
 
 def gate_driver_by_lazy_child(patch: pytest.MonkeyPatch) -> None:
     """The driver also waits for the lazy child."""
-    hang = GateControl.add_gates
+    hang = GateControl._register_gates
 
-    def both(self: GateControl, node: Any, above: Any = ()) -> None:
+    def both(self: GateControl, node: Any, above: Any) -> None:
         hang(self, node, above)
         if isinstance(node, JoinNode) and isinstance(node.driver, JoinNode) and isinstance(node.lazy, JoinNode):
             gate = node.lazy.gate
             if gate is not None:
                 node.driver.gates = (*node.driver.gates, gate)
 
-    patch.setattr(GateControl, "add_gates", both)
+    patch.setattr(GateControl, "_register_gates", both)
 
 
 def skip_demand_of_resumed_rows(patch: pytest.MonkeyPatch) -> None:
@@ -154,15 +154,10 @@ def use_demand_of_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
     """A gate closes by the rows of an incomplete driver."""
     look = GateControl._review_gate
 
-    class Complete:
-        def __init__(self, node: Any) -> None:
-            self._node = node
-
-        def __getattr__(self, name: str) -> Any:
-            return True if name == "complete" else getattr(self._node, name)
-
-    def deceived(self: GateControl, lazy: Any, gate: Any, driver: Any, *when: int) -> None:
-        look(self, lazy, gate, Complete(driver), *when)
+    def deceived(self: GateControl, node: Any, *when: int) -> None:
+        with pytest.MonkeyPatch.context() as during:
+            during.setattr(JoinNode, "complete", True)
+            look(self, node, *when)
 
     patch.setattr(GateControl, "_review_gate", deceived)
 
@@ -280,6 +275,33 @@ def mark_complete_with_first_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeyCount, "is_within", lambda _self, complete: len(complete) > 0)
 
 
+def swap_sides_over_held_back_rows(patch: pytest.MonkeyPatch) -> None:
+    """A lazy child whose rows were held back counts as complete when it becomes the driver."""
+    patch.setattr(GateControl, "_mark_held_back", lambda _self, _lazy: None)
+
+
+def keep_demand_below_new_driver(patch: pytest.MonkeyPatch) -> None:
+    """The gates below a new driver keep the demand that they had while its rows were held back."""
+    refresh, swap = GateControl.refresh_demand, GateControl.swap_sides
+    swapped: set[Any] = set()
+
+    def mark(self: GateControl, node: Any, **given: Any) -> None:
+        swap(self, node, **given)
+        swapped.add(node.driver)
+
+    def skip(self: GateControl, node: Any, *when: int) -> None:
+        if node not in swapped:
+            refresh(self, node, *when)
+
+    patch.setattr(GateControl, "swap_sides", mark)
+    patch.setattr(GateControl, "refresh_demand", skip)
+
+
+def swap_freely_over_held_back_rows(patch: pytest.MonkeyPatch) -> None:
+    """At the begin of a batch the sides change although the new driver lacks rows."""
+    patch.setattr(gate_control, "has_no_older_rows", lambda _child, _stores: True)
+
+
 MUTANTS = [
     mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
     skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
@@ -287,5 +309,6 @@ MUTANTS = [
     mark_known_keys_complete, insert_present_rows_again, join_new_pairs_twice,
     hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
-    mark_complete_with_first_keys, mark_all_leaf_rows_complete,
+    mark_complete_with_first_keys, mark_all_leaf_rows_complete, swap_sides_over_held_back_rows,
+    keep_demand_below_new_driver, swap_freely_over_held_back_rows,
 ]  # fmt: skip

@@ -2,7 +2,10 @@
 
 Law: a gate holds back only rows that no living row of its driver demands. It is closed only while the driver is
 complete, because the rows that an incomplete driver lacks may demand any key. When a gate opens, the states below it
-may lack rows.
+may lack rows, and drivers among them may demand more: the gates below it are reviewed afterwards.
+
+The sides of a join of two joins may change: its gate opens and is removed, and the new lazy child gets an open gate,
+which closes once the new driver is complete.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
+from penstock.join.demand.sides import SideReview, estimate_size, has_no_older_rows, restart_review, review_sides
 from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
@@ -26,38 +30,117 @@ class GateControl:
     """The gates of one shape of a tree. `find_policy` determines which nodes have one."""
 
     def __init__(
-        self, context: TreeContext, find_policy: Callable[[SubPlan], StatePolicy], completion: CompletionTracker
+        self,
+        context: TreeContext,
+        find_policy: Callable[[SubPlan], StatePolicy],
+        completion: CompletionTracker,
+        drivers: dict[frozenset[str], frozenset[str]],
     ) -> None:
+        """`drivers`: by the aliases of a join of two joins, those of the child that was chosen to drive."""
         self._context = context
         self._find_policy = find_policy
         self._completion = completion
+        self._drivers = drivers
         self._reviews: dict[Gate, GateReview] = {}
+        self._side_reviews: dict[JoinNode, SideReview] = {}
+        """By join whose sides may change, from the root down."""
 
-    def add_gates(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
+    def add_gates(self, root: TreeNode) -> None:
         """Put an open gate over every lazy child that is a join, and register it with all nodes below."""
+        for node in reversed(list(walk_joins(root))):
+            if node.joins_two_joins:
+                self._choose_first_sides(node)
+        self._register_gates(root, ())
+
+    def _choose_first_sides(self, node: JoinNode) -> None:
+        """The sides of an earlier shape; else the left child drives, or the child that can have no gate."""
+        gated = [child for child in (node.left, node.right) if self._may_have_gate(child)]
+        driver = self._drivers.get(frozenset(node.plan.aliases))
+        if gated == [node.left] or (len(gated) > 1 and frozenset(node.right.plan.aliases) == driver):
+            node.swap_sides()
+        if len(gated) > 1:
+            self._side_reviews[node] = SideReview()
+
+    def _register_gates(self, node: TreeNode, above: tuple[Gate, ...]) -> None:
+        """Give every node the gates above it. A gate that is there already stays."""
         node.gates = above
         if not isinstance(node, JoinNode):
             return
         lazy = node.lazy
-        self.add_gates(node.driver, above)
-        policy = self._find_policy(lazy.plan)
-        if policy.gated != "never" and isinstance(lazy, JoinNode) and lazy.state is not None:
-            below = (part.plan.classes for part in walk_nodes(lazy))
-            lazy.gate = Gate(node.plan.key, below, self._context.keys, self._context.maintenance, policy.demand)
+        self._register_gates(node.driver, above)
+        if isinstance(lazy, JoinNode) and self._may_have_gate(lazy):
+            if lazy.gate is None:
+                below = (part.plan.classes for part in walk_nodes(lazy))
+                demand, maintenance = self._find_policy(lazy.plan).demand, self._context.maintenance
+                lazy.gate = Gate(node.plan.key, below, self._context.keys, maintenance, demand)
             above = (*above, lazy.gate)
-        self.add_gates(lazy, above)
+        self._register_gates(lazy, above)
 
-    def refresh_demand(self, node: JoinNode, bound: int, batches: int) -> None:
-        """Remove demand of driver rows that are dead at `bound`, from a node down; only between two batches."""
+    def _may_have_gate(self, child: TreeNode) -> bool:
+        return (
+            isinstance(child, JoinNode) and child.state is not None and self._find_policy(child.plan).gated != "never"
+        )
+
+    # ── sides ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def choose_sides_freely(self, bound: int, batches: int) -> None:
+        """At the begin of a batch: change sides where that costs nothing, as the new driver can lack no row."""
+        stores, keys = self._context.stores, self._context.keys
+        for node in self._side_reviews:
+            if not has_no_older_rows(node.lazy, stores):
+                continue
+            if estimate_size(node.driver, keys) > estimate_size(node.lazy, keys):
+                self.swap_sides(node, lacks_rows=False)
+                self._review_gate(node, bound, batches)
+                self.refresh_demand(node.driver, bound, batches)  # no join of it has older rows
+
+    def swap_sides(self, node: JoinNode, *, lacks_rows: bool = True) -> None:
+        """Let the lazy child drive. `lacks_rows`: whether rows of it may have been held back.
+
+        Afterwards the gates of the new driver must be reviewed: its rows are not held back any more.
+        """
         lazy = node.lazy
         if isinstance(lazy, JoinNode) and lazy.gate is not None:
-            self._review_gate(lazy, lazy.gate, node.driver, bound, batches)
-        for child in (node.driver, lazy):
-            if isinstance(child, JoinNode):
-                self.refresh_demand(child, bound, batches)
+            if lazy.gate.closed and lacks_rows:
+                self._mark_held_back(lazy)
+            self._reviews.pop(lazy.gate, None)
+            lazy.gate = None
+        node.swap_sides()
+        self._drivers[frozenset(node.plan.aliases)] = frozenset(node.driver.plan.aliases)
+        self._side_reviews[node] = SideReview()
+        self._register_gates(node, node.gates)
 
-    def _review_gate(self, lazy: JoinNode, gate: Gate, driver: TreeNode, bound: int, batches: int) -> None:
+    def _mark_held_back(self, lazy: JoinNode) -> None:
+        """The states below a gate may lack rows; incomplete ones too, of newer tuples than they are marked for."""
+        for part in walk_joins(lazy):
+            self._completion.mark_incomplete(part)
+
+    def _review_sides(self, node: JoinNode) -> None:
+        """Change sides if the lazy child has fewer rows than the driver and that has cost enough."""
+        review = review_sides(self._side_reviews[node], node, self._context.stores)
+        if review.due:
+            self.swap_sides(node)
+            review = restart_review(node, self._context.stores)
+        self._side_reviews[node] = review
+
+    # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def refresh_demand(self, node: TreeNode, bound: int, batches: int) -> None:
+        """Remove demand of driver rows that are dead at `bound`, from a node down; only between two batches."""
+        if not isinstance(node, JoinNode):
+            return
+        if node in self._side_reviews:
+            self._review_sides(node)
+        self._review_gate(node, bound, batches)
+        for child in (node.driver, node.lazy):
+            self.refresh_demand(child, bound, batches)
+
+    def _review_gate(self, node: JoinNode, bound: int, batches: int) -> None:
         """Compute demand again from the driver's living rows, and decide whether the gate holds rows back."""
+        driver, lazy = node.driver, node.lazy
+        if not isinstance(lazy, JoinNode) or lazy.gate is None:
+            return
+        gate = lazy.gate
         was_closed = gate.closed
         always = self._find_policy(lazy.plan).gated == "always"
         work = measure_work(gate, lazy, driver, self._context.stores, batches)
@@ -78,6 +161,5 @@ class GateControl:
                 closed = pays_off(sample, since, closed=was_closed)
         gate.closed = closed
         self._reviews[gate] = last.record(work, was_closed=was_closed, closed=closed)
-        if was_closed and not closed:  # incomplete nodes too: rows of newer tuples were held back
-            for part in walk_joins(lazy):
-                self._completion.mark_incomplete(part)
+        if was_closed and not closed:
+            self._mark_held_back(lazy)
