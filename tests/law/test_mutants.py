@@ -28,7 +28,7 @@ SEEDS: dict[Mutant, int] = {
     mutants.ignore_gates_in_migration: 2611,
     mutants.inherit_incomplete_as_complete: 58,
     mutants.skip_completion_below: 57,
-    mutants.use_demand_of_incomplete_driver: 55,
+    mutants.use_demand_of_incomplete_driver: 61,
     mutants.mark_known_keys_complete: 8,
     mutants.insert_present_rows_again: 5,
     mutants.mark_complete_with_first_keys: 22,
