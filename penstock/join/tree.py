@@ -67,6 +67,10 @@ class JoinTree:
             self._purged_until = beside._purged_until
         self.stores, self.keys = self.context.stores, self.context.keys
         self._set_plan(plan)
+        if beside is not None:
+            for node in self.walk_joins():
+                if all(self.stores[alias].table is not None for alias in node.plan.aliases):
+                    self.completion.mark_incomplete(node)
         self.refresh_gates()
 
     # ── shape ────────────────────────────────────────────────────────────────────────────────────────────────────

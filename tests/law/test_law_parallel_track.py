@@ -38,6 +38,19 @@ def test_parallel_track_matches_oracle(chunk: int) -> None:
         check_case(case, options, rng.choice((None, case.plan)), events)
 
 
+def test_parallel_track_joins_static_tables() -> None:
+    """The new tree joins two tables, whose rows never arrive."""
+    running = make_engine(state="eager")
+    running.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+    running.table("T", pa.table({"x": [5], "y": [6]}))
+    running.table("U", pa.table({"y": [6], "z": [7]}))
+    running.query("q", "SELECT A.x, U.z FROM A [RANGE 9], T, U WHERE A.x = T.x AND T.y = U.y", plan="((A T) U)")
+    running.push({"A": pa.table({"ts": [1], "x": [4]})})
+    running.migrate("q", "(A (T U))", how="parallel-track")
+    results = running.push({"A": pa.table({"ts": [2], "x": [5]})})["q"].num_rows
+    assert results + running.flush()["q"].num_rows == 1
+
+
 @pytest.mark.parametrize("window", ["", "[UNBOUNDED]", "[PARTITION BY x ROWS 3]"])
 def test_parallel_track_refused_for_unbounded_window(window: str) -> None:
     running = make_engine()
