@@ -181,8 +181,12 @@ def insert_present_rows_again(patch: pytest.MonkeyPatch) -> None:
 
 def join_new_pairs_twice(patch: pytest.MonkeyPatch) -> None:
     """New lazy rows join new driver rows once from each side."""
-    extend = PairJoin.extend
-    patch.setattr(PairJoin, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
+
+    def extend_both(self: PairJoin, driver: Any, rows: Any, lazy: Any, lazy_rows: Any) -> Iterator[Any]:
+        yield from self.extend(driver, rows, old_only=False)
+        yield from self.extend(lazy, lazy_rows, old_only=False)
+
+    patch.setattr(PairJoin, "extend_both", extend_both)
 
 
 def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
