@@ -184,7 +184,7 @@ class Layout:
             self._find_first_instant(reader, frontiers) - (self._compute_lookback(reader, source) or 0)
             for reader, source in self._derived_readers.get(name, ())
         )
-        before = 2 * max((window.slide or 0 for window in windows), default=0)
+        before = max((window.slide or 0 for window in windows), default=0)
         if reads_final_joins(self.spec.bound_queries[name].body):  # a row also needs the partners that it has had
             before += max((window.lifetime or 0 for window in windows), default=0)
         return min([own, *read]) - before
@@ -192,9 +192,8 @@ class Layout:
     def compute_bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
         """For every inlet, the first instant whose answer one of its queries still scans.
 
-        That is the smallest frontier of the query's streams; with SLIDE two reports earlier: the rows of the last
-        report leave at the next one, and the last report of an empty window follows from the one before. Rows of a
-        derived stream that readers look back at are derived again after a rebuild.
+        That is the smallest frontier of the query's streams; with SLIDE one report earlier: the rows of the last report
+        leave at the next one. Rows of a derived stream that readers look back at are derived again after a rebuild.
         """
         first = {name: self._find_first_instant(name, frontiers) for name in self.spec.bound_queries}
         return {inlet.number: min(first[scan.query] for scan in inlet.scans) for inlet in self.inlets}

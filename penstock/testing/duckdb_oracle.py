@@ -290,7 +290,7 @@ class _DuckDBOracle:
         outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]
         having = _format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
         if slides:
-            return self.store(_format_reports(rows, outputs, having, *slides, keyed=bool(keys)))
+            return self.store(_format_reports(rows, outputs, having, *slides))
         return self.store(_format_group(rows, outputs, having))
 
     # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -371,22 +371,14 @@ def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
         FROM runs GROUP BY g, run ORDER BY {BORN}, {listed}"""
 
 
-def _format_reports(rows: str, outputs: Sequence[str], having: str, slide: int, *, keyed: bool) -> str:
-    """The answers of groups at each multiple of the slide; without keys, also at the first one without rows."""
+def _format_reports(rows: str, outputs: Sequence[str], having: str, slide: int) -> str:
+    """The answers of groups at each multiple of the slide."""
     shown = ", ".join(f"{text} AS c{place}" for place, text in enumerate(outputs))
-    empty = (
-        ""
-        if keyed
-        else f"""
-        UNION ALL SELECT e.*, instant, instant + {slide} FROM (
-            SELECT instant + {slide} AS instant FROM reports EXCEPT SELECT instant FROM reports
-        ), (SELECT {shown} FROM {rows} WHERE FALSE HAVING {having}) AS e"""
-    )
     return f"""
         WITH reports AS (SELECT DISTINCT g, unnest(range({BORN}, {DIES}, {slide})) AS instant FROM {rows})
         SELECT {shown}, instant AS {BORN}, instant + {slide} AS {DIES}
         FROM reports JOIN {rows} USING (g) WHERE {BORN} <= instant AND instant < {DIES}
-        GROUP BY g, instant HAVING {having}{empty}"""
+        GROUP BY g, instant HAVING {having}"""
 
 
 _COPIES = {

@@ -109,28 +109,22 @@ def compute_groups(
     if not slides:
         return evaluate_over_time(valid, at_an_instant)
 
-    def at_a_report(valid: list[ValidRow]) -> Iterable[tuple[Any, ...]]:
-        if valid or keys:
-            return at_an_instant(valid).values()
-        return [tuple(output([]) for output in outputs)] if having is None or having([]) is True else []
-
     (slide,) = slides
-    return _compute_reports(valid, slide, at_a_report)
+    return _compute_reports(valid, slide, at_an_instant)
 
 
 def _compute_reports(
-    rows: list[ValidRow], slide: int, answer: Callable[[list[ValidRow]], Iterable[tuple[Any, ...]]]
+    rows: list[ValidRow], slide: int, answer: Callable[[list[ValidRow]], Mapping[Hashable, tuple[Any, ...]]]
 ) -> list[ValidRow]:
-    """A report at each multiple of the slide at which there are rows, and at the next one after these."""
+    """A report at each multiple of the slide at which there are rows."""
     at_report: dict[int, list[ValidRow]] = {}
     for row in rows:
         for number in range(-(-int(row.born) // slide), -(-int(row.dies) // slide)):
             at_report.setdefault(number, []).append(row)
-    numbers = {*at_report, *(number + 1 for number in at_report)}
     return [
         ValidRow(values, number * slide, (number + 1) * slide)
-        for number in sorted(numbers)
-        for values in answer(at_report.get(number, []))
+        for number in sorted(at_report)
+        for values in answer(at_report[number]).values()
     ]
 
 
@@ -165,4 +159,4 @@ class _GroupExpr:
 
     def __call__(self, members: list[Env]) -> Any:
         results = {name: compute_aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
-        return self.evaluate({**(members[0] if members else {}), "": results})
+        return self.evaluate({**members[0], "": results})

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from penstock.expr import AGGREGATES, INT, Aggregate, Column, FunctionError, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
-from penstock.ops.aggregate.reports import EMPTY
 from penstock.ops.aggregate.user import AggregateError, UserAggregate, make_aggregate_error
 from penstock.ops.evaluation import make_evaluation_error
 from penstock.ops.kernels import compute_distinct_weights
@@ -40,7 +39,6 @@ from penstock.ops.row_groups import (
     AnswerDiffer,
     ChangePoints,
     GroupCounts,
-    Mask,
     RowGroups,
     find_change_points,
     grow,
@@ -115,14 +113,9 @@ class AggregateFunction:
 
 
 class GroupedAggregation:
-    """The answer of a GROUP BY under changes of its input.
+    """The answer of a GROUP BY under changes of its input."""
 
-    With `marks_empty` the rows have the column `EMPTY`. Without keys the answer has a row when its last row is gone.
-    """
-
-    def __init__(
-        self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance, *, marks_empty: bool = False
-    ) -> None:
+    def __init__(self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance) -> None:
         self._plan = plan
         self._groups = RowGroups([key.type for key in plan.keys], maintenance)
         self._counts = GroupCounts()
@@ -134,7 +127,6 @@ class GroupedAggregation:
         ]
         self._items = [(name, plan.to_group_columns(expr)) for name, expr in plan.items]
         self._having = None if plan.having is None else plan.to_group_columns(plan.having)
-        self._marks_empty = marks_empty
         self._differ = AnswerDiffer()
 
     def apply_changes(self, changes: Changes) -> Changes | None:
@@ -142,22 +134,7 @@ class GroupedAggregation:
         self._groups.recycle(self._counts.counts)
         keys = [changes.columns[f"{place}"] for place in range(len(self._plan.keys))]
         at = find_change_points(self._groups.encode(keys, len(changes)), changes.times)
-        return self._apply_at(at, changes.take(at.order))
-
-    def compute_empty_row(self) -> Changes | None:
-        """The row without keys that says that the last row is gone; None if HAVING leaves it out."""
-        self._groups.encode([], 1)
-        none, codes = np.zeros(2, np.int64), np.zeros(2, np.int32)
-        at = ChangePoints(none[:0], codes, none, none, np.array([True, False]))
-        columns = {name: pa.array([], expr.type) for name, expr in self._plan.inputs}
-        changes = Changes(none[:0], columns, none[:0].astype(np.int8), none[:0])
-        return self._apply_at(at, changes, emptied=~at.first)
-
-    def _apply_at(self, at: ChangePoints, changes: Changes, emptied: Mask | None = None) -> Changes | None:
-        """The changes of the answer at points, given changes of the input in their order.
-
-        `emptied`: where the last row is gone; by default where the point before has rows.
-        """
+        changes = changes.take(at.order)
         bound = self._groups.bound
         rows = self._counts.apply(at, changes.signs, bound)
         known = {("key", f"{place}"): key for place, key in enumerate(self._groups.decode(at.codes))}
@@ -170,10 +147,6 @@ class GroupedAggregation:
 
         columns = {name: evaluate(expr, read, len(at)) for name, expr in self._items}
         shown = rows > 0
-        if self._marks_empty:
-            columns[EMPTY] = pa.array(rows == 0)
-            if not self._plan.keys:
-                shown |= ~at.first & (rows == 0) & (np.roll(rows, 1) > 0) if emptied is None else emptied
         if self._having is not None:
             shown &= compute_mask([self._having], read, len(at))
         return self._differ.compute_changes(at, shown, columns, bound)
@@ -187,12 +160,12 @@ class AggregateBase(QueryOperator):
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
-        maintenance: Maintenance = SHIPPED, *, marks_empty: bool = False,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
         self.id = id_
         self._inlet = inlet
         self._outlet = outlet
-        self._aggregation = GroupedAggregation(plan, classes, maintenance, marks_empty=marks_empty)
+        self._aggregation = GroupedAggregation(plan, classes, maintenance)
         self._types = {name: expr.type for name, expr in plan.items}
         self._emitted = 0
 

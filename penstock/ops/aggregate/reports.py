@@ -17,9 +17,6 @@ from penstock.ops.protocol import Changes, concat
 from penstock.ops.time_merge import clamp_time
 from penstock.state import I64
 
-EMPTY = "empty"
-"""The column that marks a row without input rows; it is not an output."""
-
 
 class Reports(Protocol):
     """When a sliding aggregate reports."""
@@ -76,12 +73,7 @@ class ReportRows:
     def stand(self, rows: Changes) -> Changes:
         """Take the rows of the last report; returns them as they entered."""
         self._standing, self._shown = rows, self._number(len(rows))
-        return _without_mark(replace(rows, numbers=self._shown))
-
-    @property
-    def stands_empty(self) -> bool:
-        """Whether the last report said that the window is empty."""
-        return self._standing is not None and bool(self._standing.columns[EMPTY].to_numpy(zero_copy_only=False).any())
+        return replace(rows, numbers=self._shown)
 
     def write(self, changed: Changes | None, done: int, last: int) -> Changes | None:
         """The changes of the reports after `done` up to `last`, with report numbers as times.
@@ -98,8 +90,6 @@ class ReportRows:
         first = held.times.copy()
         first[stood] = done if len(self) else 0
         until = self._find_ends(held, changed, last)
-        empty = held.columns[EMPTY].to_numpy(zero_copy_only=False)
-        until[empty] = first[empty] + 1
         counts = np.minimum(until, last + 1) - first
         origin = np.repeat(np.arange(len(held)), counts)
         within = np.arange(origin.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -113,7 +103,7 @@ class ReportRows:
         stays = np.flatnonzero(until > last)
         ends = np.cumsum(counts) - 1
         self._standing, self._shown = held.take(stays), numbers[ends[stays]]
-        return _without_mark(_merge(held, origin, at, numbers, leaves, enters))
+        return _merge(held, origin, at, numbers, leaves, enters)
 
     def _find_ends(self, held: Changes, changed: Changes | None, last: int) -> I64:
         """The report from which on each row is gone."""
@@ -138,7 +128,3 @@ def _merge(held: Changes, origin: I64, at: I64, numbers: I64, leaves: I64, enter
     order = np.argsort(times, kind="stable")
     rows = rows[order]
     return Changes(times[order], held.take(origin[rows]).columns, signs[order], numbers[rows])
-
-
-def _without_mark(rows: Changes) -> Changes:
-    return replace(rows, columns={name: column for name, column in rows.columns.items() if name != EMPTY})

@@ -2,8 +2,7 @@
 
 Law: each report has the rows of the answer at its instant b, for a RANGE r over the rows of (b - r, b], whether they
 are the same as in the report before or not. They enter at b and leave at the next report. A report of an empty window
-has no rows; without keys, the first report after the last row is gone has one, which says so (COUNT is 0, the other
-aggregates are NULL). After it there is no report until a row comes.
+has no rows.
 
 State: that of the aggregation, the rows of the last report, and its number. Cost: that of the aggregation, and O(1) for
 each row of a report.
@@ -35,7 +34,7 @@ class SlidingAggregateOperator(AggregateBase):
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
         reports: TimeReports, maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
-        super().__init__(id_, inlet, outlet, plan, classes, maintenance, marks_empty=True)
+        super().__init__(id_, inlet, outlet, plan, classes, maintenance)
         self._reports = reports
         self._rows = ReportRows()
         self._done = reports.find_last(int(ALWAYS))
@@ -61,7 +60,7 @@ class SlidingAggregateOperator(AggregateBase):
         reports, inlet = self._reports, self._inlet
         last, waiting = reports.find_last(inlet.frontier), inlet.waiting()
         if inlet.frontier >= FOREVER - 1:  # the end of all streams: only changes that wait will come
-            last = self._find_last_change() if waiting else self._done + 1 if self._rows.stands_empty else last
+            last = self._find_last_change() if waiting else last
         last = min(last, self._number(find_cut([inlet], reports.find_time(last), _ROWS_PER_TURN * budget)))
         standing, first = len(self._rows), inlet.next_time()
         if not standing and first is None:
@@ -97,7 +96,7 @@ class SlidingAggregateOperator(AggregateBase):
         return clamp_time(self._reports.find_time(self._number(since)) + 1)
 
     def dump(self) -> SavedState:
-        return SavedState({"done": self._done, "stands_empty": self._rows.stands_empty})
+        return SavedState({"done": self._done})
 
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:
         """The state follows from the current rows of the input, except which report was the last one."""
@@ -106,8 +105,6 @@ class SlidingAggregateOperator(AggregateBase):
         (rows,) = current
         self._done = saved.values.get("done", self._reports.find_last(self._inlet.frontier))
         changed = self._apply_batches([replace(rows, times=np.full(len(rows), self._done))])
-        if saved.values.get("stands_empty"):
-            changed = self._aggregation.compute_empty_row()
         if changed is None:
             return make_empty_changes(self._types)
         return self._rows.stand(replace(changed, times=np.full(len(changed), ALWAYS + 1)))
