@@ -112,6 +112,11 @@ def list_join_ids(states: Iterable[SavedState]) -> tuple[int, ...]:
     return tuple(state.values["join_id"] for state in states if "join_id" in state.values)
 
 
+def has_grouped_join(states: Iterable[SavedState]) -> bool:
+    """Whether a query's saved state is that of a join that groups its rows."""
+    return any("grouped" in state.values for state in states)
+
+
 def require_plan(plan: object) -> None:
     """Refuse a plan that is not a string."""
     if not isinstance(plan, str):

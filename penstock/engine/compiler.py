@@ -16,6 +16,7 @@ from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
 from penstock.engine.parts import (
     BufferedJoinPart,
+    GroupedJoinPart,
     JoinQueryPart,
     JoinSubqueries,
     OperatorQueryPart,
@@ -29,7 +30,7 @@ from penstock.engine.streams import StreamNode, ViewNode
 from penstock.errors import InternalError
 from penstock.expr import Expr
 from penstock.graph import Buffer, Graph, Node, Reader
-from penstock.join import JoinInput, JoinOperator, JoinSpec, Member, StartPoint, WritingMember
+from penstock.join import AggregateMember, JoinInput, JoinOperator, JoinSpec, Member, StartPoint, WritingMember
 from penstock.ops import (
     CHANGES,
     INSERTS,
@@ -60,6 +61,7 @@ from penstock.ops import (
     ViewReaderOperator,
     WindowCloseOperator,
     WindowOperator,
+    can_be_sliced,
 )
 from penstock.plan import (
     DifferencePart,
@@ -81,6 +83,7 @@ from penstock.plan import (
     WindowPart,
     count_readers,
     derive_requirement,
+    groups_one_window,
     is_append_only,
 )
 from penstock.state import ALWAYS, Maintenance
@@ -195,6 +198,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_set_operation(part), mode)
             case DistinctPart():
                 return self._compile_inserts(self._compile_distinct(part), mode)
+            case GroupPart() if not mode.ends and self._can_share_rows(part):
+                return self._compile_shared_group(part)
             case GroupPart():
                 return self._compile_inserts(self._compile_group(part), mode)
             case ProjectPart() | RelationPart() | FramePart() if is_append_only(part):
@@ -283,6 +288,24 @@ class Compiler:
 
         return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
 
+    def _can_share_rows(self, part: GroupPart) -> bool:
+        """Whether other queries can group the rows of the same join."""
+        built_in = not any(each.function in self.relations.catalog.aggregates for each in part.plan.aggregates)
+        return self.joins.shares_groups and built_in and groups_one_window(part) and all(
+            map(can_be_sliced, part.plan.aggregates)
+        )  # fmt: skip
+
+    def _compile_shared_group(self, part: GroupPart) -> ReadablePart:
+        """A group and its join as one operator, for all queries over the stream with windows in time."""
+        below = part.input
+        assert isinstance(below, JoinPart)
+        choice, outlet = self._request_join(below, CHANGES, nested=False, grouped=True), Buffer()
+        member = AggregateMember(self._make_id("aggregate"), choice.need, outlet, choice.renaming, part.plan)
+        node, join = self._place_member(choice, member)
+        placed = GroupedJoinPart(node, below, join, member, choice.subqueries, outlet)
+        self._add_join(placed)
+        return placed
+
     def _compile_relation(self, part: RelationPart, mode: OutputMode) -> ReadablePart:
         """The relation, computed once for all parts that read it."""
         if not mode.ends and count_readers(self.spec.plan, part) == 1:
@@ -359,12 +382,12 @@ class Compiler:
         self._add_join(placed)
         return PulledOutput(placed)
 
-    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool) -> _JoinChoice:
+    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool, grouped: bool = False) -> _JoinChoice:
         streams = {
             s.alias: self.relations.nodes[s.relation.name] for s in part.sources if isinstance(s.relation, Stream)
         }
         subqueries = self._compile_subqueries(part)
-        terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole)
+        terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole, grouped)
         request = JoinRequest(
             len(self._joins), part, terms, _find_count_starts(part, streams),
             self.spec.budget_scope, self.spec.plan_given,

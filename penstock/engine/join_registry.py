@@ -42,6 +42,8 @@ class SharingTerms:
     state: str
     demand: DemandFilter
     whole_instants: bool
+    grouped: bool = False
+    """Whether the join groups the rows of one stream for its queries."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class JoinPlacement(Protocol):
     def find_nested_match(self, request: JoinRequest) -> JoinMatch | None:
         """A running join one of whose nodes is the query's join; None if there is none."""
 
+    @property
+    def shares_groups(self) -> bool:
+        """Whether the query can be a member of a join that groups rows."""
+
     def add(self, request: JoinRequest, node: Node, join: JoinOperator) -> None:
         """Register a join that was created for a request."""
 
@@ -77,12 +83,13 @@ class _RegisteredJoin:
     node: Node
     join: JoinOperator
     whole_instants: bool
+    grouped: bool
     budget_scope: object
     """Queries of the same scope may share the join; None is the scope of the engine."""
 
     @property
     def signature(self) -> object:
-        terms = SharingTerms(self.join.state, self.join.demand, self.whole_instants)
+        terms = SharingTerms(self.join.state, self.join.demand, self.whole_instants, self.grouped)
         return _make_signature(self.join.shared_join.needs.host, terms)
 
 
@@ -100,8 +107,13 @@ class JoinRegistry:
     def __iter__(self) -> Iterator[JoinOperator]:
         return iter(self._joins)
 
+    @property
+    def shares_groups(self) -> bool:
+        return self._allow_sharing
+
     def add(self, request: JoinRequest, node: Node, join: JoinOperator) -> None:
-        self._joins[join] = _RegisteredJoin(node, join, request.terms.whole_instants, request.budget_scope)
+        terms = request.terms
+        self._joins[join] = _RegisteredJoin(node, join, terms.whole_instants, terms.grouped, request.budget_scope)
         join.shared_join.slicing = self.slicing
         self._reindex()
 
@@ -145,7 +157,8 @@ class JoinRegistry:
         """If the user gave the plan of the query, the join must have that shape."""
         part = request.part
         streams = sum(not source.is_table for source in part.sources)
-        if not self._allow_sharing or streams < 2 or not can_be_shared(part):
+        probes = streams > 1 or request.terms.grouped
+        if not self._allow_sharing or not probes or not can_be_shared(part):
             return None
         for entry in self._by_signature.get(_make_signature(part, request.terms), ()):
             join = entry.join
@@ -199,11 +212,12 @@ class RestoredJoins:
 
     registry: JoinRegistry
     join_ids: tuple[int, ...] = ()
+    shares_groups: bool = False
     restored: dict[int, tuple[Node, JoinOperator]] = field(default_factory=dict)
 
-    def for_query(self, join_ids: tuple[int, ...]) -> RestoredJoins:
-        """The placement for a query with joins of these numbers."""
-        return RestoredJoins(self.registry, join_ids, self.restored)
+    def for_query(self, join_ids: tuple[int, ...], *, groups: bool = False) -> RestoredJoins:
+        """The placement for a query with joins of these numbers; `groups`: one of them grouped its rows."""
+        return RestoredJoins(self.registry, join_ids, groups, self.restored)
 
     def find_match(self, request: JoinRequest) -> JoinMatch | None:
         found = self.restored.get(self.join_ids[request.place])

@@ -246,7 +246,7 @@ class JoinQueryPart:
 
     def metrics(self) -> dict[str, object]:
         own_figures = {
-            "living": len(self.member.expirations),
+            "living": self.member.count_living(),
             "emitted": self.join.shared_join.counts.count_emitted(self.member),
             "stale": self.member.stale,
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
@@ -303,6 +303,18 @@ class BufferedJoinPart(JoinQueryPart):
     @property
     def outlet(self) -> Buffer:
         return self.buffer
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedJoinPart(BufferedJoinPart):
+    """A query's place in a join of one stream that also groups the rows, for all queries that share it."""
+
+    def dump(self, dumped: DumpedJoins) -> SavedState:
+        return super().dump(dumped).with_values(grouped=True)
+
+    def _build_live_rows(self) -> Batch | None:
+        """Not known: readers of its outlet get the rows that enter only."""
+        return None
 
 
 def _dump_failure(failure: QueryError | None) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.adapt import Rules
 from penstock.cql import FunctionSpec, format_type
 from penstock.engine.adaptation import Adaptation
-from penstock.engine.build import QueryRequest, list_join_ids
+from penstock.engine.build import QueryRequest, has_grouped_join, list_join_ids
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import RestoredJoins
 from penstock.engine.parts import DumpedJoins
@@ -87,7 +87,9 @@ class Persistence:
                 query.name, query.text, query.plan, query.state, query.demand,
                 derives=query.outlet is not None and not query.view, view=query.view,
             )  # fmt: skip
-            self._changes.start(request, joins.for_query(list_join_ids(query.parts)))
+            self._changes.start(
+                request, joins.for_query(list_join_ids(query.parts), groups=has_grouped_join(query.parts))
+            )
         for query in snapshot.queries:  # after all queries of a join were added to it
             self._restore_query(query)
         self._components.budgets.restore(snapshot.budgets)

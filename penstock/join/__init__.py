@@ -20,6 +20,7 @@ from penstock.join.match_batch import MatchBatch
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator, JoinSpec, make_eddy_budget_error
 from penstock.join.running_trees import Migration
+from penstock.join.sharing.aggregate_member import AggregateMember
 from penstock.join.sharing.member import Member, WritingMember
 from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import SLICE_OVERHEAD, Slice, Slicing, list_slices, measure_windows
@@ -33,6 +34,7 @@ __all__ = [
     "REQUEST_COST",
     "SLICE_OVERHEAD",
     "TEST_COST",
+    "AggregateMember",
     "DemandFilter",
     "JoinInput",
     "JoinNode",

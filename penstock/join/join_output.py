@@ -21,9 +21,13 @@ class JoinOutput:
         self.deliver: Callable[[], object] | None = None
         """If all members that read matches have subscribers: called during a push when a block of matches waits."""
 
-    def write(self, matches: MatchBatch | None, until: int) -> None:
-        """Give the members that read the root their new rows, and the ends of rows that die by `until`."""
+    def write(self, matches: MatchBatch | None, until: int, done: int) -> None:
+        """Give the members that read the root their new rows, and the ends of rows that die by `until`.
+
+        `done` is the time up to which they had them before.
+        """
         shared = self._shared
+        shared.write_aggregates(matches, until, done)
         for member in shared.writers:
             if member.need.scope is None:
                 member.write(matches, until, shared.matches.list_late_ending_places())
@@ -64,7 +68,7 @@ class JoinOutput:
     def find_next_end(self) -> int | None:
         """When the next end of a row is due; None if there is none."""
         ending = (member for member in self._shared.writers if member.emits_ends)
-        return min((due for member in ending if (due := member.expirations.next_due()) is not None), default=None)
+        return min((due for member in ending if (due := member.find_next_end()) is not None), default=None)
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 

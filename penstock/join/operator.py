@@ -115,6 +115,7 @@ class JoinOperator:
         return self.inputs.has_work()
 
     def next_timer(self) -> int | None:
+        self.shared_join.build_aggregations(self.done)
         due = self.output.find_next_end()
         return None if due is None else due + self.inputs.strict
 
@@ -298,7 +299,7 @@ class JoinOperator:
     def _emit(self, rows: JoinRows | None, until: int) -> None:
         """Give the members their rows, and end the batch."""
         shared, tree = self.shared_join, self.tree
-        self.output.write(shared.matches.build(rows) if rows is not None and len(rows) else None, until)
+        self.output.write(shared.matches.build(rows) if rows is not None and len(rows) else None, until, self.done)
         renumbered = self.trees.end_batch(until)
         if self.inputs.early is not None:
             self.inputs.early.advance(until)

@@ -2,6 +2,7 @@
 
 from penstock.ops.aggregate.operator import AggregateOperator
 from penstock.ops.aggregate.reports import TimeReports
+from penstock.ops.aggregate.shared import SharedAggregation, WindowAggregates, can_be_sliced
 from penstock.ops.aggregate.sliding import SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
 from penstock.ops.changelog import apply_changes, as_batch, as_table, undo
@@ -104,6 +105,7 @@ __all__ = [
     "SequenceOperator",
     "SessionOperator",
     "SetOperationOperator",
+    "SharedAggregation",
     "SlidingAggregateOperator",
     "SourceOperator",
     "SplitRows",
@@ -114,12 +116,14 @@ __all__ = [
     "UnionOperator",
     "ViewOperator",
     "ViewReaderOperator",
+    "WindowAggregates",
     "WindowCloseOperator",
     "WindowOperator",
     "apply_changes",
     "as_batch",
     "as_changes",
     "as_table",
+    "can_be_sliced",
     "check_aggregate_class",
     "check_required",
     "compute_bound",

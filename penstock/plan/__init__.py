@@ -14,6 +14,7 @@ from penstock.plan.join_sharing import (
     derive_requirement,
     find_nested_renaming,
     find_shared_renaming,
+    groups_one_window,
     rename_terms,
     widen_window,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "find_nested_renaming",
     "find_range_condition",
     "find_shared_renaming",
+    "groups_one_window",
     "is_append_only",
     "list_difference_parts",
     "list_directions",

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 
-from penstock.cql import UNBOUNDED, Range, Source, Subquery
+from penstock.cql import UNBOUNDED, Range, Source, Stream, Subquery
 from penstock.expr import Column, Expr, calls_user_function, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
-from penstock.plan.query import JoinPart, Outputs
+from penstock.plan.query import GroupPart, JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
 UNLIMITED = 2**63 - 1
@@ -112,6 +112,18 @@ def can_be_shared(part: JoinPart) -> bool:
     return not any(isinstance(source.relation, Subquery) for source in part.sources) and not any(
         map(calls_user_function, terms)
     )
+
+
+def groups_one_window(part: GroupPart) -> bool:
+    """Whether a group reads the rows of one stream in a window in time, so that other windows can share them."""
+    below, plan = part.input, part.plan
+    if not isinstance(below, JoinPart) or len(below.sources) != 1 or not can_be_shared(below):
+        return False
+    (source,) = below.sources
+    window, shown = source.window, [expr for _, expr in (*plan.inputs, *plan.items)]
+    exprs = shown if plan.having is None else [*shown, plan.having]
+    timed = window.lifetime is not None and not window.ends_late and source.freshness is None and plan.slide is None
+    return isinstance(source.relation, Stream) and timed and not any(map(calls_user_function, exprs))
 
 
 def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:

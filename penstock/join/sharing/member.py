@@ -63,6 +63,14 @@ class Member:
         """Whether its rows are built when they are read, not at once."""
         return True
 
+    def find_next_end(self) -> int | None:
+        """When the next end of one of its rows is due, as far as is known."""
+        return self.expirations.next_due()
+
+    def count_living(self) -> int:
+        """How many of its rows wait for their end."""
+        return len(self.expirations)
+
     def find_failure(self) -> QueryError | None:
         """Why the member stopped; None if it did not."""
         return self.failure or self.filter_group.failure

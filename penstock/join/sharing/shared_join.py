@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from penstock.join.leaf_node import LeafNode
+from penstock.join.match_batch import MatchBatch
 from penstock.join.running_trees import RunningTrees
 from penstock.join.sharing.admission import Admission
+from penstock.join.sharing.aggregate_member import AggregateMember, MemberAggregation, divide_members
 from penstock.join.sharing.history import can_read_history, find_gap_end, find_missing_until, recode_rows
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.match_builder import MatchBuilder
@@ -48,6 +51,8 @@ class SharedJoin:
         self._slice_ends: tuple[int, ...] = ()
         self._late_ending = [s.alias for s in host.sources if s.window.ends_late]
         self.counts = ResultCounts(self.needs)
+        self._aggregations: list[MemberAggregation] = []
+        self._aggregates_changed = False
         self._pull_members: Counter[frozenset[str] | None] = Counter()
         self._register(first, start, start.drained_until)
         self._trees = RunningTrees(JoinTree(self.needs.build_plan(host.plan.tree), policy, maintenance))
@@ -165,6 +170,7 @@ class SharedJoin:
         self.counts.mark_slices_changed()
         self.members.append(member)
         if isinstance(member, WritingMember):
+            self._aggregates_changed = True
             self.writers.append(member)
         else:
             self._pull_members[member.need.scope] += 1
@@ -173,6 +179,7 @@ class SharedJoin:
         """Remove a query; tuples that only it needed are freed."""
         self.members.remove(member)
         if isinstance(member, WritingMember):
+            self._aggregates_changed = True
             self.writers.remove(member)
         else:
             self._pull_members[member.need.scope] -= 1
@@ -196,6 +203,7 @@ class SharedJoin:
         for member, group in zip(self.members, groups, strict=True):
             member.filter_group, member.counted_before, member.complete_since = group, 0, complete[member.name]
         self.counts.clear_groups()
+        self._aggregates_changed = True
         self._settled = []
         self._update_tree()
 
@@ -205,6 +213,35 @@ class SharedJoin:
     def _find_longest_life(self, need: JoinRequirement) -> int:
         """The longest time a tuple lives; FOREVER in ROWS windows, where it is not known."""
         return int(FOREVER) if self._late_ending else max((life for _, life in need.lifetimes), default=0)
+
+    # ── aggregates ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def build_aggregations(self, done: int) -> list[MemberAggregation]:
+        """The aggregations of members that group rows; those that are new are built from the stored rows.
+
+        Their members have seen the rows up to `done`.
+        """
+        if self._aggregates_changed:
+            members = [member for member in self.writers if isinstance(member, AggregateMember)]
+            self._aggregations = divide_members(members, self._aggregations)
+            self._aggregates_changed = False
+        missing = [each for each in self._aggregations if each.running is None and each.living]
+        if missing:
+            root = self.tree.root
+            assert isinstance(root, LeafNode)  # they read one stream
+            rows = root.read_living()
+            stored = self.matches.build(rows.take(rows.dies > done))  # without freed rows
+            for each in missing:
+                each.build(stored, done, self._maintenance)
+        return missing
+
+    def write_aggregates(self, matches: MatchBatch | None, until: int, done: int) -> None:
+        """Write the rows of members that group rows, up to an instant; so far they have seen those up to `done`."""
+        built = self.build_aggregations(done)  # from all stored rows, those of this batch included
+        for each in self._aggregations:
+            each.apply(None if each in built else matches, until)
+        for each in self.build_aggregations(done):  # without members that stopped before they saw this batch
+            each.apply(None, until)
 
     # ── filter groups and slices ─────────────────────────────────────────────────────────────────────────────────
 
@@ -271,6 +308,7 @@ class SharedJoin:
         self.needs.merge(group, into)
         self.counts.mark_slices_changed()
         self.matches.merge_count += 1
+        self._aggregates_changed = True
         for member in moving:
             member.change_filter_group(into, self.matches.merge_count)
             self.counts.start_member(member)

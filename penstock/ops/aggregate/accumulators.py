@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.expr import Aggregate, divide_decimals, find_sum_type
-from penstock.ops.aggregate.exact_sum import ExactSum
+from penstock.ops.aggregate.exact_sum import F64, ExactSum
 from penstock.ops.aggregate.extremes import ExtremeAccumulator
 from penstock.ops.aggregate.ordered import ChoiceAccumulator, ListAccumulator, PercentileAccumulator
 from penstock.ops.aggregate.variance import VarianceAccumulator
@@ -67,11 +67,33 @@ class SumAccumulator:
     def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], bound: int) -> pa.Array:
         (values,) = columns
         weights = zero_null_weights(weights, values)
-        if pt.is_floating(self._type):
-            doubles, counts = self._sum.apply_as_doubles(at, weights, values, bound)
-            return pa.array(doubles, mask=counts == 0)
-        limbs, counts = self._sum.apply(at, weights, values, bound)
-        return limbs_to_integers(limbs, self._type, counts > 0)
+        read = self._sum.apply_as_doubles if pt.is_floating(self._type) else self._sum.apply
+        return finish_sum(read(at, weights, values, bound), self._type)
+
+
+Sums = tuple[I64 | F64, I64]
+"""Exact sums, as limbs or as doubles, and the numbers of values."""
+
+
+def finish_sum(found: Sums, type_: pa.DataType) -> pa.Array:
+    """SUM(x) from exact sums."""
+    sums, counts = found
+    if pt.is_floating(type_):
+        return pa.array(sums, mask=counts == 0)
+    return limbs_to_integers(sums.astype(np.int64, copy=False), type_, counts > 0)
+
+
+def finish_average(found: Sums, total: pa.DataType | None, type_: pa.DataType) -> pa.Array:
+    """AVG(x) from exact sums; `total` is the type of SUM(x) of decimals."""
+    sums, counts = found
+    if total is None:
+        return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
+    return divide_decimals(finish_sum(found, total), pa.array(np.maximum(counts, 1)), type_)
+
+
+def find_total_type(type_: pa.DataType) -> pa.DataType | None:
+    """The type of SUM(x) under AVG(x) of decimals; None for other numbers, whose sum is a double."""
+    return find_sum_type(type_) if pt.is_decimal(type_) else None
 
 
 def limbs_to_integers(limbs: I64, type_: pa.DataType, known: Mask) -> pa.Array:
@@ -102,17 +124,13 @@ class AverageAccumulator:
     def __init__(self, type_: pa.DataType, result: pa.DataType) -> None:
         self._sum = ExactSum(type_)
         self._type = result
-        self._total_type = find_sum_type(type_) if pt.is_decimal(type_) else None
+        self._total_type = find_total_type(type_)
 
     def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], bound: int) -> pa.Array:
         (values,) = columns
         weights = zero_null_weights(weights, values)
-        if self._total_type is None:
-            doubles, counts = self._sum.apply_as_doubles(at, weights, values, bound)
-            return pa.array(doubles / np.maximum(counts, 1), mask=counts == 0)
-        limbs, counts = self._sum.apply(at, weights, values, bound)
-        total = limbs_to_integers(limbs, self._total_type, counts > 0)
-        return divide_decimals(total, pa.array(np.maximum(counts, 1)), self._type)
+        read = self._sum.apply_as_doubles if self._total_type is None else self._sum.apply
+        return finish_average(read(at, weights, values, bound), self._total_type, self._type)
 
 
 ACCUMULATORS: dict[str, Callable[[Aggregate, Maintenance], Accumulator]] = {

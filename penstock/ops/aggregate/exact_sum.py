@@ -21,7 +21,7 @@ _DIGIT_MASK = np.int64(0xFFFFFFFF)
 _FRACTION_MASK = np.int64((1 << 52) - 1)
 
 
-class _IntegerLimbs:
+class IntegerLimbs:
     """Integers and decimals, as pieces of 32 bits of two's complement."""
 
     exponent = 0
@@ -41,7 +41,7 @@ class _IntegerLimbs:
         return pieces, np.zeros(len(values), np.int64)
 
 
-class _FloatLimbs:
+class FloatLimbs:
     """Doubles: 53 bits between 2**-1074 and 2**1024. NaN and infinities are counted separately."""
 
     def __init__(self) -> None:
@@ -90,12 +90,20 @@ def to_doubles(values: pa.Array) -> F64:
     return np.ascontiguousarray(doubles)
 
 
+Limbs = IntegerLimbs | FloatLimbs
+
+
+def make_limbs(type_: pa.DataType) -> Limbs:
+    """The limbs for values of a type."""
+    return FloatLimbs() if pt.is_floating(type_) else IntegerLimbs(type_)
+
+
 class ExactSum:
     """Exact sums as limbs, and how many values they have."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
-        self._digits: _IntegerLimbs | _FloatLimbs = _FloatLimbs() if pt.is_floating(type_) else _IntegerLimbs(type_)
+        self._digits = make_limbs(type_)
         self._counts = GroupCounts()
         self._special_counts: list[GroupCounts] = []  # of NaN, inf and -inf, once there was one
 
