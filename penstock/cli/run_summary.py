@@ -20,6 +20,8 @@ Outcome = Literal["completed", "stopped", "interrupted"]
 class QuerySummary:
     rows: int
     sink: str
+    error: str | None = None
+    """Where and why it has stopped."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class RunSummary:
         yield f"{self.outcome}: {counts}"
         for name, query in self.queries.items():
             yield f"  {name}: {query.rows} results, {query.sink}"
+            if query.error is not None:
+                yield f"  {name}: {query.error}"
         for name, stream in self.streams.items():
             for kind, rows in (("late", stream.late), ("dead", stream.dead)):
                 if rows:
@@ -74,7 +78,9 @@ class RunSummary:
     def as_json(self) -> dict[str, Any]:
         return {
             "outcome": self.outcome,
-            "queries": {name: {"rows": each.rows, "sink": each.sink} for name, each in self.queries.items()},
+            "queries": {
+                name: {"rows": each.rows, "sink": each.sink, "error": each.error} for name, each in self.queries.items()
+            },
             "streams": {
                 name: {
                     "late": each.late,
@@ -106,7 +112,12 @@ def summarize_runs(runs: Sequence[RunProgress], options: RunOptions, outcome: Ou
     ended = outcome == "completed" and options.finish
     return RunSummary(
         outcome,
-        {name: QuerySummary(_sum(metrics, "queries", name, "emitted"), sink) for name, sink in last.sinks.items()},
+        {
+            name: QuerySummary(
+                _sum(metrics, "queries", name, "emitted"), sink, metrics[-1]["queries"].get(name, {}).get("error")
+            )
+            for name, sink in last.sinks.items()
+        },
         {
             name: StreamSummary(_sum(metrics, "streams", name, "late"), _sum(metrics, "streams", name, "dead"))
             for name in metrics[-1]["streams"]

@@ -34,7 +34,7 @@ _UNIT_EXCESSES = (
 
 @dataclass(frozen=True)
 class Notice:
-    """A notice about a stream that is active now."""
+    """A notice about a stream, or about a query that has stopped, that is active now."""
 
     condition: str
     stream: str
@@ -42,6 +42,15 @@ class Notice:
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message}"
+
+
+def describe_failed_query(name: str, error: str) -> Notice:
+    """A query that has stopped because a function or an aggregate failed. `error` says where, and what it was."""
+    message = (
+        f"query {name} {error}. It has no more results there; other queries go on. Correct the function and start "
+        "again, or drop the query"
+    )
+    return Notice("QUERY_STOPPED", name, message)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Run(QueryHandle, RunCommands):
         """Spark's status, and that of the pipeline.
 
         - `budgets`: the queries that shed work.
+        - `failures`: the queries that have stopped because a function or an aggregate failed: in which cells, and why.
         - `notices`: streams that hold others back, late rows, units of time; see docs/troubleshooting.md.
         - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was, and for
           each query that `alter` changed: whether it keeps its windows.
@@ -90,6 +91,7 @@ class Run(QueryHandle, RunCommands):
         return {
             **super().status,
             "budgets": self._batch_sink.list_budgets(),
+            "failures": self._batch_sink.list_failures(),
             "notices": self._batch_sink.list_notices(),
             "evolved": [*self._started.notes, *self._batch_sink.list_notes()],
             "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),

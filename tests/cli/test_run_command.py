@@ -121,7 +121,8 @@ def test_changes_interrupt_and_continuation(folder: Path) -> None:
     write_rows(folder, 3)
     summary = json.loads(penstock(folder, *words[1:], "--once", "--json"))
     assert summary["outcome"] == "completed"
-    assert summary["queries"] == {"copies": {"rows": 2, "sink": f"parquet files in {folder}/out/copies"}}
+    sink = f"parquet files in {folder}/out/copies"
+    assert summary["queries"] == {"copies": {"rows": 2, "sink": sink, "error": None}}
     assert summary["inputRows"] == 2
     assert read_column(copies) == list(range(8))
 

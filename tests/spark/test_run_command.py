@@ -55,8 +55,8 @@ def run_script(script: Path, *options: str, code: int = 0) -> dict[str, Any]:
 def test_second_run_does_not_double_results(spark: Any, script: Path, tmp_path: Path) -> None:
     out, place = tmp_path / "out", str(tmp_path / "ck")
     first = run_script(script, "--checkpoint", place)
-    assert first["queries"]["copies"] == {"rows": 2, "sink": f"parquet files in {out}"}
-    assert first["queries"]["query"] == {"rows": 1, "sink": "console"}
+    assert first["queries"]["copies"] == {"rows": 2, "sink": f"parquet files in {out}", "error": None}
+    assert first["queries"]["query"] == {"rows": 1, "sink": "console", "error": None}
     assert first["streams"]["a"]["dead"] == 1
     assert pq.read_table(first["streams"]["a"]["deadRows"]).num_rows == 1
     assert first["continue"] == f"penstock run {script} --checkpoint {place} --once --cells 1"

@@ -51,7 +51,13 @@ def test_functions_in_pipeline(spark: Any, tmp_path: Path) -> None:
         pipe.function("half", broken, "bigint")
     for name, text in TEXTS.items():
         pipe.query(name, text, sink=answers[name])
-    drain(pipe.start(tmp_path / "ck", cells=3), finish=True)
+    run = pipe.start(tmp_path / "ck", cells=3)
+    drain(run, finish=True)
+    assert run.status["failures"].keys() == {"bad"}
+    assert "broken" in run.status["failures"]["bad"]
+    assert run.status["failures"]["bad"] == run.metrics()["queries"]["bad"]["error"]
+    assert run.metrics()["queries"]["good"]["error"] is None
+    assert any(notice.startswith("[QUERY_STOPPED] query bad stopped in cell") for notice in run.status["notices"])
     for name in ("good", "joined"):
         engine = ps.Engine(warn=False)
         engine.stream("s", SCHEMA, time="ts")

@@ -192,6 +192,10 @@ class BatchSink:
         """The active notices, as text."""
         return [str(notice) for notice in self._reports.list_notices(self.layout)]
 
+    def list_failures(self) -> dict[str, str]:
+        """The queries that have stopped, in which cells, and why."""
+        return self._reports.list_failures(self.layout)
+
     def list_notes(self) -> list[str]:
         """A sentence for each query that was altered, the newest ones: whether it keeps its windows."""
         return list(self._notes)

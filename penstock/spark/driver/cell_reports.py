@@ -10,7 +10,7 @@ from time import time_ns
 from typing import Any
 
 from penstock.adapt import SetBudget
-from penstock.ops import Notice
+from penstock.ops import Notice, describe_failed_query
 from penstock.spark.driver.stream_notices import PipelineFigures, list_notices
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
@@ -39,12 +39,17 @@ class CellReports:
         self._key_stats = KeyStats()
         self._late: dict[str, int] = {}
         self._logged: set[tuple[str, str]] = set()
+        self._failures: dict[tuple[str, str], dict[int, str]] = {}
+        """By name and text of a query, the cells in which it stopped, and the errors: a rebuilt cell forgets them."""
 
     def add(self, batch: int, cells: Mapping[int, CellReport], rows: Mapping[OutputKey, int]) -> None:
         """Add the reports of a micro-batch and the rows written by output; a repeated micro-batch counts once."""
         now = time_ns() // 1000
         with self._lock:
             self._cells.update(cells)
+            for number, cell in cells.items():
+                for name, (text, error) in cell["failures"].items():
+                    self._failures.setdefault((name, text), {})[number] = error
             self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
             self._late = {name: count for (kind, name), count in rows.items() if kind == LATE}
             if batch > self._batch:
@@ -74,7 +79,16 @@ class CellReports:
         """The notices that are active after the last micro-batch."""
         with self._lock:
             figures = PipelineFigures(list(self._cells.values()), dict(self._late), dict(self._last_arrivals))
-        return list_notices(layout, figures)
+        failed = (describe_failed_query(name, error) for name, error in self.list_failures(layout).items())
+        return (*failed, *list_notices(layout, figures))
+
+    def list_failures(self, layout: Layout) -> dict[str, str]:
+        """The queries of a layout that have stopped: in which cells, and the error."""
+        with self._lock:
+            found = {
+                query.name: dict(self._failures.get((query.name, query.text), {})) for query in layout.spec.queries
+            }
+        return {name: _describe_failure(cells) for name, cells in found.items() if cells}
 
     def log_notices(self, layout: Layout) -> None:
         """Log every notice once."""
@@ -88,11 +102,12 @@ class CellReports:
         with self._lock:
             cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
             hot = self._key_stats.find_hot_cells(layout)
-        spec = layout.spec
+        spec, failures = layout.spec, self.list_failures(layout)
+        queries = {each.name: _collect_query_metrics(each.name, layout, cells, counts) for each in spec.queries}
         return {
             "batch": batch,
             "streams": {each.name: _collect_stream_metrics(each.name, cells, counts) for each in spec.streams},
-            "queries": {each.name: _collect_query_metrics(each.name, layout, cells, counts) for each in spec.queries},
+            "queries": {name: {**figures, "error": failures.get(name)} for name, figures in queries.items()},
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in _SHOWN} for number in sorted(cells)},
         }
@@ -103,6 +118,11 @@ class CellReports:
             hot = self._key_stats.find_hot_cells(layout)
         placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
         return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
+
+
+def _describe_failure(cells: Mapping[int, str]) -> str:
+    numbers = ", ".join(map(str, sorted(cells)))
+    return f"stopped in {'cell' if len(cells) == 1 else 'cells'} {numbers}: {cells[min(cells)]}"
 
 
 def list_budgets(layout: Layout) -> dict[str, str]:

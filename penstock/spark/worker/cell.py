@@ -114,6 +114,11 @@ class Cell:
         """By query: the rows it holds, and those that were not probed under a budget."""
         return {query.name: _sum_metrics(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
 
+    def failures(self) -> dict[str, tuple[str, str]]:
+        """The queries that have stopped in this cell: their text, and the error."""
+        texts = {query.name: query.text for query in self.layout.spec.queries}
+        return {name: (texts[name], str(error)) for name, error in self._engine.failures().items() if name in texts}
+
 
 SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
 """The figures of a query that are added up over cells."""

@@ -175,6 +175,7 @@ class CellState:
             "tops": self._find_top_keys(batch),
             "how": how,
             "cell": cell.metrics(),
+            "failures": cell.failures(),
             "worked": worked,
             "failure": failure,
             "awaits": cell.find_wake_times(),
