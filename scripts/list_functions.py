@@ -17,10 +17,10 @@ def format_row(function: Function) -> str:
 
 
 def split_calls(usage: str) -> list[str]:
-    """The calls of a usage: separated by commas outside of parentheses."""
+    """The calls of a usage: separated by commas outside of brackets."""
     calls, depth = [""], 0
     for character in usage:
-        depth += {"(": 1, ")": -1}.get(character, 0)
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
         if character == "," and depth == 0:
             calls.append("")
         else:

@@ -23,6 +23,10 @@ FRAME = (
     "a frame ends at a known distance from its row, because a stream has no last row: write ROWS BETWEEN 5 PRECEDING "
     "AND 2 FOLLOWING, or RANGE BETWEEN CURRENT ROW AND INTERVAL '5' MINUTES FOLLOWING"
 )
+NESTED = (
+    "arrays, maps and structs are not compared, ordered or aggregated; name a part of them, such as s.a, list[0] or "
+    "map['k'], or pass them on whole"
+)
 FRAMES_AHEAD = (
     "a row is reported when its frames are complete: in one SELECT, frames with FOLLOWING, and LEAD, are all of ROWS "
     "with the same PARTITION BY, or all of RANGE. Write two queries"

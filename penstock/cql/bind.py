@@ -24,6 +24,7 @@ from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Ta
 from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
+from penstock.cql.nested_values import check_nested_values
 from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body
 from penstock.cql.sources import Names, convert_amount
@@ -108,6 +109,7 @@ def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) ->
     if syntax.emit == "changes" and any(item.name.casefold() == "_op" for item in body.items):
         message = "_op is the column of EMIT CHANGES; give the column of SELECT another name with AS"
         raise origin.error("RESERVED_NAME", message, syntax.span)
+    check_nested_values(body, syntax.span, origin)
     emit = syntax.emit
     if emit == "close":
         emit, body = bind_window_close(body, syntax.span, origin)

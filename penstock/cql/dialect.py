@@ -40,6 +40,10 @@ _QUOTED_TOKENS = frozenset(
 _WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS"})
 
 
+_DEPTHS = {"(": 1, "<": 1, ")": -1, ">": -1}
+"""By how much a character of a type opens or closes it."""
+
+
 def find_span(node: exp.Expr) -> Span:
     """The span of an expression: from its parts that have a span, else from its parent."""
     holder: exp.Expr | None = node
@@ -65,6 +69,8 @@ class ScalarParser(SparkParser):
     COLUMN_OPERATORS: ClassVar = {
         token: SparkParser.COLUMN_OPERATORS[token] for token in (TokenType.DOT, TokenType.DCOLON)
     }
+
+    ARRAY_CONSTRUCTORS: ClassVar = {}  # list[0] is the element of a column; the binder knows ARRAY[a, b]
 
     # As in Spark SQL, % binds as * and / do; earlier sqlglot 30 has it with + and -.
     TERM: ClassVar = {token: node for token, node in SparkParser.TERM.items() if token != TokenType.MOD}
@@ -177,7 +183,7 @@ class ScalarParser(SparkParser):
         if not first or first.token_type in closing:
             raise self.expected_error("a type")
         while self._curr and (depth or self._curr.token_type not in closing):
-            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._curr.token_type, 0)
+            depth += sum(_DEPTHS.get(character, 0) for character in self._curr.text)
             self._advance()
         place = self.span_since(first)
         return Name(self.sql[place[0] : place[1]], place)

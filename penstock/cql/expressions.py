@@ -42,6 +42,7 @@ from penstock.expr import (
     classify_type,
     find_argument_problem,
     is_instant,
+    is_nested,
 )
 
 _ARITHMETIC: dict[type[exp.Expr], Op] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -56,7 +57,6 @@ _COMPARISONS: dict[type[exp.Expr], Op] = {
 _CONNECTIVES: dict[type[exp.Expr], Op] = {exp.And: "and", exp.Or: "or"}
 _CONSTRUCT_NAMES: dict[type[exp.Expr], str] = {
     exp.Window: "OVER",
-    exp.Bracket: "SUBSCRIPT",
     exp.IntDiv: "DIV",
 }
 # The arguments that a node can have besides its operands. A node with any other argument is refused.
@@ -119,9 +119,54 @@ class ExpressionBinder:
             raise self.typer.error(
                 "SYNTAX_ERROR", f"{self.typer.source_text(node)} is only allowed alone in SELECT", node
             )
+        if node.table and (path := self._bind_path(node)) is not None:
+            return path
         if not node.table and node.name.casefold() in self.outputs and len(self.scope.list_candidates(node.name)) != 1:
             return self.outputs[node.name.casefold()]
         return self.scope.resolve(node)
+
+    def _bind_path(self, node: exp.Column) -> Expr | None:
+        """`s.a.b` or `t.s.a.b`, a field of a struct; None for `t.column`. An alias of FROM comes before a column."""
+        parts = list(node.parts)
+        own = 2 if self.scope.has_alias(parts[0].name) else 1
+        if len(parts) <= own or (own == 1 and not self.scope.has_struct(parts[0].name)):
+            return None
+        base = exp.Column(this=parts[own - 1].copy(), table=parts[0].copy() if own == 2 else None)
+        found = self.scope.resolve(base)
+        for part in parts[own:]:
+            found = self._read_field(found, part.name, node)
+        return found
+
+    def _bind_dot(self, node: exp.Expr) -> Expr:
+        if not isinstance(node.expression, exp.Identifier):
+            raise self.typer.unsupported_error(node, "DOT", "the name of a field follows the dot")
+        return self._read_field(self.bind(node.this), node.expression.name, node)
+
+    def _read_field(self, whole: Expr, name: str, node: exp.Expr) -> Expr:
+        fields = list(whole.type) if classify_type(whole.type) == "struct" else []
+        field = next((each for each in fields if each.name.casefold() == name.casefold()), None)
+        if field is None:
+            known = ", ".join(each.name for each in fields)
+            has = f"it has {known}" if fields else f"it is {format_type(whole.type)}, not a struct"
+            message = f"{self.typer.source_text(node)}: unknown field {name}; {has}"
+            raise self.typer.error("UNKNOWN_COLUMN", message, node)
+        return Call("field", (whole, Literal(field.name, STRING)), field.type)
+
+    def _bind_subscript(self, node: exp.Expr) -> Expr:
+        base = node.this
+        named = isinstance(base, exp.Column) and not base.table and base.name.casefold() == "array"
+        if named and not self.scope.list_candidates(base.name):
+            return self._bind_array(node)
+        if len(node.expressions) != 1:
+            raise self.typer.unsupported_error(node, "SUBSCRIPT", "write one index, as in a[0]")
+        operands = self._bind_all([node.this, node.expressions[0]])
+        return self.typer.call(FUNCTIONS["subscript"], operands, node)
+
+    def _bind_array(self, node: exp.Expr) -> Expr:
+        if not node.expressions:
+            message = "an empty array has no type; write CAST(NULL AS ARRAY<INT>), or at least one element"
+            raise self.typer.error("SYNTAX_ERROR", message, node)
+        return self.typer.call(FUNCTIONS["array"], self._bind_all(node.expressions), node)
 
     def _bind_literal(self, node: exp.Expr) -> Expr:
         return Literal(node.this, STRING) if node.is_string else self._bind_number(node.name, node)
@@ -174,7 +219,10 @@ class ExpressionBinder:
 
     def _bind_null_safe(self, node: exp.Binary) -> Expr:
         """`a <=> b` as equalities, which joins can use as keys: both are NULL or neither, and the values are equal."""
-        left, right = self.typer.unify(self._bind_all([node.left, node.right]), "cannot compare", node)
+        operands = self._bind_all([node.left, node.right])
+        if any(is_nested(operand.expr.type) for operand in operands):
+            raise self.typer.mismatch_error("cannot compare", operands, node)
+        left, right = self.typer.unify(operands, "cannot compare", node)
         return build_null_safe_equality(left, right)
 
     def _bind_comparison(self, node: exp.Binary) -> Expr:
@@ -352,6 +400,8 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.Between, ExpressionBinder._bind_between),
     **_handle(exp.Like, ExpressionBinder._bind_like),
     **_handle(exp.Case, ExpressionBinder._bind_case),
+    **_handle(exp.Dot, ExpressionBinder._bind_dot),
+    **_handle(exp.Bracket, ExpressionBinder._bind_subscript),
     **_handle(exp.Cast, ExpressionBinder._bind_cast),
     **_handle(exp.TryCast, ExpressionBinder._bind_cast),
     **_handle(exp.Anonymous, ExpressionBinder._bind_function),

@@ -75,6 +75,8 @@ def _derive_name(output: OutputColumn, position: int, scope: Scope) -> str:
         return scope.describe(expr)[1]
     if isinstance(output.node, exp.Column) and not isinstance(output.node.this, exp.Star):
         return output.node.name  # a column of USING
+    if isinstance(output.node, exp.Dot):
+        return str(output.node.expression.name)  # a field of a struct
     if output.column is not None:
         return output.column
     if isinstance(expr, Aggregate):

@@ -11,7 +11,7 @@ from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
-from penstock.expr import HIDDEN, Column, Expr, find_columns, rewrite
+from penstock.expr import HIDDEN, Column, Expr, classify_type, find_columns, rewrite
 
 OUTER = f"{HIDDEN}outer "
 """The prefix of the aliases of columns that belong to the query around a subquery."""
@@ -70,6 +70,16 @@ class Scope:
 
     def find_item(self, alias: str) -> ScopeItem | None:
         return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)
+
+    def has_alias(self, name: str) -> bool:
+        """Whether a FROM item of this query, or of one around it, has an alias."""
+        return self.find_item(name) is not None or (self.outer is not None and self.outer.has_alias(name))
+
+    def has_struct(self, name: str) -> bool:
+        """Whether a column of this query, or of one around it, is a struct with this name."""
+        if any(classify_type(expr.type) == "struct" for expr in self.list_candidates(name)):
+            return True
+        return self.outer is not None and self.outer.has_struct(name)
 
     def resolve(self, node: exp.Column) -> Expr:
         """The column that a name refers to; an unknown name is an error that lists the known ones."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.cql import advice
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError, UnsupportedError
-from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
+from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type, is_nested
 
 ZONED_TIMESTAMP = pa.timestamp("us", "UTC")
 """An instant, as Spark's TIMESTAMP is one."""
@@ -42,13 +42,16 @@ _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "timestamp with time zone": ZONED_TIMESTAMP,
 }
 KNOWN_TYPES = (
-    "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp, timestamp(zone)"
+    "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp, timestamp(zone), "
+    "array<t>, map<t, t>, struct<name: t, ...>"
 )
 _SIZED = re.compile(r"(?P<name>varchar|char|character varying|timestamp)\s*\(\s*\d{1,5}\s*\)")
 """Column types with a length or a precision. It is not enforced: texts have any length, times have microseconds."""
 _CONSTRAINT = re.compile(r"\b(primary\s+key|unique|default|comment|check|references|generated)\b", re.IGNORECASE)
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _ZONED = re.compile(r"timestamp\s*\(\s*([A-Za-z][\w+/-]*|[+-]\d\d:\d\d)\s*\)", re.IGNORECASE)
+_NESTED = re.compile(r"(?P<kind>array|map|struct)\s*<(?P<parts>.*)>", re.IGNORECASE | re.DOTALL)
+_FIELD = re.compile(r"(?P<name>`[^`]+`|[^\W\d]\w*)(?:\s*:\s*|\s+)(?P<type>.+)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
 
 _REPLACED_TYPES: dict[pa.DataType, pa.DataType] = {
@@ -74,10 +77,42 @@ def to_arrow_type(sql_name: str) -> pa.DataType:
             return pa.decimal128(precision, scale)
         message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
         raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
+    if match := _NESTED.fullmatch(sql_name.strip()):
+        return _parse_nested(match["kind"].casefold(), match["parts"], sql_name)
     if match := _ZONED.fullmatch(sql_name.strip()):
         return pa.timestamp("us", _check_zone(match[1]))
     hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
+
+
+def _parse_nested(kind: str, text: str, whole: str) -> pa.DataType:
+    """The type of `array<...>`, `map<..., ...>` or `struct<name: type, ...>`."""
+    parts = _split_parts(text)
+    if kind == "array" and len(parts) == 1:
+        return pa.list_(to_arrow_type(parts[0]))
+    if kind == "map" and len(parts) == 2:
+        return pa.map_(*map(to_arrow_type, parts))
+    matches = [_FIELD.fullmatch(part) for part in parts]
+    if kind != "struct" or None in matches:
+        message = f"{whole}: write array<int>, map<string, int> or struct<a: int, b: string>"
+        raise QueryError("UNKNOWN_TYPE", message, type=whole)
+    fields = [pa.field(match["name"].strip("`"), to_arrow_type(match["type"])) for match in matches if match]
+    names = [field.name.casefold() for field in fields]
+    if len(set(names)) < len(names):
+        raise QueryError("DUPLICATE_COLUMN", f"{whole} has two fields of one name", type=whole)
+    return pa.struct(fields)
+
+
+def _split_parts(text: str) -> list[str]:
+    """The parts between the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def parse_column_type(sql_name: str) -> pa.DataType:
@@ -121,9 +156,25 @@ def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
         return pa.timestamp("us", given.tz)
     if pa.types.is_duration(given):
         return INTERVAL
+    if pa.types.is_nested(given):
+        return _canonicalize_nested(given)
     if given in _CANONICAL_TYPES or pa.types.is_decimal128(given):
         return given
     return _REPLACED_TYPES.get(given)
+
+
+def _canonicalize_nested(given: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_map(given):
+        key, value = canonicalize_type(given.key_type), canonicalize_type(given.item_type)
+        return None if key is None or value is None else pa.map_(key, value)
+    if pa.types.is_struct(given):
+        types = [canonicalize_type(field.type) for field in given]
+        known = [pa.field(field.name, type_) for field, type_ in zip(given, types, strict=True) if type_ is not None]
+        return pa.struct(known) if known and len(known) == len(types) else None
+    if pa.types.is_list(given) or pa.types.is_large_list(given) or pa.types.is_fixed_size_list(given):
+        element = canonicalize_type(given.value_type)
+        return None if element is None else pa.list_(element)
+    return None
 
 
 def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
@@ -176,8 +227,18 @@ def find_common_time_type(types: Sequence[pa.DataType]) -> pa.DataType:
 
 def zone_columns(schema: pa.Schema) -> pa.Schema:
     """A schema in which timestamps without a zone are instants, as a script's TIMESTAMP is on Spark."""
-    zoned = (field.with_type(ZONED_TIMESTAMP) if field.type == TIMESTAMP else field for field in schema)
-    return pa.schema(list(zoned))
+    return pa.schema([field.with_type(_zone_type(field.type)) for field in schema])
+
+
+def _zone_type(given: pa.DataType) -> pa.DataType:
+    match classify_type(given):
+        case "array":
+            return pa.list_(_zone_type(given.value_type))
+        case "map":
+            return pa.map_(_zone_type(given.key_type), _zone_type(given.item_type))
+        case "struct":
+            return pa.struct([pa.field(field.name, _zone_type(field.type)) for field in given])
+    return ZONED_TIMESTAMP if given == TIMESTAMP else given
 
 
 def find_time_column(schema: pa.Schema, name: str) -> str:
@@ -210,12 +271,22 @@ def format_type(given: pa.DataType) -> str:
             return f"timestamp({given.tz})" if given.tz else "timestamp"
         case "null":
             return "null"
+        case "array":
+            return f"array<{format_type(given.value_type)}>"
+        case "map":
+            return f"map<{format_type(given.key_type)}, {format_type(given.item_type)}>"
+        case "struct":
+            return f"struct<{', '.join(f'{field.name}: {format_type(field.type)}' for field in given)}>"
     return next(name for name, named in _TYPES_BY_NAME.items() if named == given)
 
 
 def can_cast(given: pa.DataType, target: pa.DataType) -> bool:
     """Whether CAST allows this pair of types."""
     source, goal = classify_type(given), classify_type(target)
+    if source == goal == "array":
+        return can_cast(given.value_type, target.value_type)
+    if is_nested(given) or is_nested(target):
+        return source == "null" or given == target
     numbers = ("integer", "float", "decimal")
     return (
         source in (goal, "null")

@@ -47,6 +47,7 @@ from penstock.expr.types import (
     find_sum_type,
     format_spark_type,
     is_instant,
+    is_nested,
 )
 from penstock.expr.user_functions import FunctionError, find_argument_problem
 
@@ -95,6 +96,7 @@ __all__ = [
     "format_spark_type",
     "get_function",
     "is_instant",
+    "is_nested",
     "quote_name",
     "rewrite",
     "split_conjuncts",

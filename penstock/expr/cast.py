@@ -41,6 +41,12 @@ def make_cast(call: Call, _constants: object) -> Callable[[Datum], Datum]:
     return lambda value: try_cast(value, call.type)
 
 
+def _cast_elements(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array with every element cast."""
+    elements = try_cast(values.values, kind.value_type)
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], offset=values.offset, children=[elements])
+
+
 def _cast_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Pairs of types without an entry in `CASTS`: Arrow's checked cast, row by row if it raises."""
     try:
@@ -82,4 +88,5 @@ CASTS: dict[tuple[TypeKind, TypeKind], Caster] = {
     ("string", "decimal"): text.string_to_decimal,
     ("string", "date"): text.string_to_date,
     ("string", "timestamp"): text.string_to_timestamp,
+    ("array", "array"): _cast_elements,
 }

@@ -12,7 +12,7 @@ from penstock.expr import sql_formats as formats
 from penstock.expr.arithmetic import ArithmeticKernels, make_arithmetic
 from penstock.expr.cast import make_cast
 from penstock.expr.function import Function, use_boolean, use_branch_type, use_other_type, use_string
-from penstock.expr.library import conditional, hashing, json, numbers, text, times
+from penstock.expr.library import conditional, hashing, json, nested, numbers, text, times
 from penstock.expr.nodes import COMPARISONS, Call
 from penstock.expr.sql_formats import Format
 from penstock.expr.type_rules import type_arithmetic, type_comparison, type_signed, type_strings
@@ -69,6 +69,8 @@ _OPERATORS = (
         negated_format=formats.like("NOT "),
     ),
     # WHEN args[0] THEN args[1] WHEN args[2] THEN args[3] ... ELSE args[-1]
+    nested.FIELD,
+    nested.SUBSCRIPT,
     Function("case", logic.make_case, formats.format_case, mismatch="CASE has branches", null_type=use_branch_type),
 )
 
@@ -78,6 +80,7 @@ FUNCTION_KINDS: dict[str, tuple[Function, ...]] = {
     "Numbers": numbers.FUNCTIONS,
     "Dates and times": times.FUNCTIONS,
     "JSON": json.FUNCTIONS,
+    "Arrays, maps and structs": nested.FUNCTIONS,
     "Hashes": hashing.FUNCTIONS,
 }
 """The functions that CQL calls by name, by kind."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.expr.nodes import BOOL, DOUBLE, INT, STRING, TIMESTAMP, Expr, Literal
 from penstock.expr.type_rules import Mismatch, Signature, TypeRule
-from penstock.expr.types import NULL, classify_type, is_numeric
+from penstock.expr.types import NULL, classify_type, is_nested, is_numeric
 
 Parameter = OneOf["text", "constant", "printable", "integer", "double", "time", "date", "any"]
 """`text` is a string, `constant` a string constant, `printable` all that has a text, `time` a timestamp or date."""
@@ -39,7 +39,7 @@ def _find_type(parameter: Parameter, arg: Expr) -> pa.DataType | None:
         case "constant":
             return STRING if is_text_constant else None
         case "printable":
-            return STRING if is_null or kind not in ("null", "interval") else None
+            return STRING if is_null or (kind not in ("null", "interval") and not is_nested(arg.type)) else None
         case "integer":
             return INT if is_null or kind == "integer" else None
         case "double":

@@ -22,6 +22,7 @@ from penstock.expr.types import (
     find_common_type,
     find_sum_type,
     is_instant,
+    is_nested,
     is_numeric,
 )
 
@@ -61,9 +62,20 @@ def unify(args: Sequence[Expr]) -> pa.DataType | Mismatch:
 
 
 def type_comparison(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
-    """A predicate over arguments of one type."""
-    goal = unify(args)
+    """A predicate over arguments of one type, which has an order."""
+    goal = _unify_comparable(args)
     return goal if isinstance(goal, Mismatch) else Signature((goal,) * len(args), BOOL)
+
+
+def type_compared(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """A function that compares its arguments, and whose result has the type that they have in common."""
+    goal = _unify_comparable(args)
+    return goal if isinstance(goal, Mismatch) else Signature((goal,) * len(args), goal)
+
+
+def _unify_comparable(args: Sequence[Expr]) -> pa.DataType | Mismatch:
+    wrong = tuple(place for place, arg in enumerate(args) if is_nested(arg.type))
+    return Mismatch(wrong) if wrong else unify(args)
 
 
 def type_unified(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:

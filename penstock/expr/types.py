@@ -15,7 +15,20 @@ NULL = pa.null()  # the type of a NULL literal until its context gives it anothe
 MAX_PRECISION = 38  # digits of a decimal
 MIN_ADJUSTED_SCALE = 6  # digits after the point of a quotient, and what is left of them in a result that is too wide
 
-TypeKind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
+TypeKind = Literal[
+    "null",
+    "boolean",
+    "integer",
+    "float",
+    "decimal",
+    "string",
+    "date",
+    "timestamp",
+    "interval",
+    "array",
+    "map",
+    "struct",
+]
 
 SPARK_TYPE_NAMES: dict[pa.DataType, str] = {
     pa.null(): "void",
@@ -43,12 +56,20 @@ _TYPE_TESTS: dict[TypeKind, Callable[[pa.DataType], bool]] = {
     "date": pt.is_date32,
     "timestamp": pt.is_timestamp,
     "interval": pt.is_duration,
+    "array": pt.is_list,
+    "map": pt.is_map,
+    "struct": pt.is_struct,
 }
 
 
 def classify_type(given: pa.DataType) -> TypeKind:
     """The family of a type; "null" for NULL and for types that expressions do not have."""
     return next((name for name, matches in _TYPE_TESTS.items() if matches(given)), "null")
+
+
+def is_nested(given: pa.DataType) -> bool:
+    """Whether a value has parts: an array, a map or a struct. These are read by their parts, and not compared."""
+    return classify_type(given) in ("array", "map", "struct")
 
 
 def is_numeric(given: pa.DataType) -> bool:
@@ -74,6 +95,9 @@ def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | Non
     kinds = {classify_type(left), classify_type(right)}
     if "null" in kinds:
         return right if classify_type(left) == "null" else left
+    if kinds == {"array"}:
+        element = find_common_type(left.value_type, right.value_type)
+        return None if element is None else pa.list_(element)
     if kinds == {"integer"}:
         return left if left.bit_width >= right.bit_width else right
     if kinds <= {"integer", "decimal"}:
@@ -147,6 +171,13 @@ def format_spark_type(kind: pa.DataType) -> str:
         return "timestamp"
     if pt.is_duration(kind):
         return "interval day to second"
+    match classify_type(kind):
+        case "array":
+            return f"array<{format_spark_type(kind.value_type)}>"
+        case "map":
+            return f"map<{format_spark_type(kind.key_type)},{format_spark_type(kind.item_type)}>"
+        case "struct":
+            return f"struct<{','.join(f'{field.name}:{format_spark_type(field.type)}' for field in kind)}>"
     if kind not in SPARK_TYPE_NAMES:
         raise UnsupportedError("TYPE_NAME", f"Spark SQL has no name for the type {kind}", type=str(kind))
     return SPARK_TYPE_NAMES[kind]

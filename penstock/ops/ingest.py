@@ -61,7 +61,7 @@ def _fold_names(schema: pa.Schema) -> set[str]:
 
 def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
     column = flatten_column(column)
-    if column.type == field.type:
+    if column.type.equals(field.type, check_metadata=True):  # of arrays also the name of the element
         return column
     if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
         # a categorical of polars; Arrow cannot decode it
@@ -106,6 +106,22 @@ def _parse_instants(name: str, field: pa.Field, column: pa.Array) -> pa.Array:
     return parsed.cast(field.type)
 
 
+def _have_same_parts(given: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether the parts of arrays, maps or structs are of the same kinds; structs have fields of the same names."""
+    if pa.types.is_struct(declared) or pa.types.is_struct(given):
+        if not (pa.types.is_struct(declared) and pa.types.is_struct(given)):
+            return False
+        types = {field.name: field.type for field in given}
+        names = {field.name for field in declared}
+        return names == types.keys() and all(_is_same_kind(types[field.name], field.type) for field in declared)
+    if pa.types.is_map(declared) or pa.types.is_map(given):
+        both = pa.types.is_map(declared) and pa.types.is_map(given)
+        return both and _is_same_kind(given.key_type, declared.key_type) and _is_same_kind(
+            given.item_type, declared.item_type
+        )  # fmt: skip
+    return _is_same_kind(given.value_type, declared.value_type)
+
+
 def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
     kinds = (
         (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
@@ -120,6 +136,8 @@ def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
         return _is_same_kind(given.value_type, declared)
     if pa.types.is_date(given) and pa.types.is_timestamp(declared):
         return True
+    if pa.types.is_nested(declared) and pa.types.is_nested(given):
+        return _have_same_parts(given, declared)
     return pa.types.is_null(given) or any(
         any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
     )

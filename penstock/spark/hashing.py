@@ -48,6 +48,13 @@ def _to_words(column: pa.Array) -> U64:
     kind = column.type
     if pt.is_string(kind) or pt.is_binary(kind):
         return _hash_bytes(column)
+    if pt.is_struct(kind):
+        return hash_rows(column.flatten(), len(column))
+    if pt.is_list(kind) or pt.is_map(kind):
+        offsets = column.offsets.to_numpy()
+        sums: U64 = np.append(np.zeros(1, np.uint64), np.cumsum(hash_column(column.values), dtype=np.uint64))
+        totals: U64 = sums[offsets[1:]] - sums[offsets[:-1]]
+        return totals
     if pt.is_decimal(kind):
         low_high = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
         low_high = low_high[column.offset : column.offset + len(column)]

@@ -7,7 +7,6 @@ from penstock.state.chain_index import ChainIndex
 from penstock.state.code_set import CodeSet, Mask
 from penstock.state.columns import (
     RingColumn,
-    make_ring_column,
     ring_move,
     ring_read,
     ring_resize,
@@ -33,6 +32,7 @@ from penstock.state.kernels import (
 )
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.nested_columns import make_ring_column
 from penstock.state.number_map import NumberMap
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, RowBuffer, find_equal_pairs
 from penstock.state.renumbering import Renumbering

@@ -116,7 +116,8 @@ class Validity:
         return 0 if self._ring is None else self._ring.nbytes
 
 
-def _pack_bitmap(valid: U8 | None) -> pa.Buffer | None:
+def pack_bitmap(valid: U8 | None) -> pa.Buffer | None:
+    """The validity of an Arrow array, from one byte per row."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -145,7 +146,7 @@ class FixedColumn:
         valid = self._validity.take(ids)
         if self._is_bool:
             return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
-        return pa.Array.from_buffers(self._type, raw.size, [_pack_bitmap(valid), pa.py_buffer(raw)])
+        return pa.Array.from_buffers(self._type, raw.size, [pack_bitmap(valid), pa.py_buffer(raw)])
 
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._ring = ring_resize(self._ring, capacity, base, end)
@@ -190,7 +191,7 @@ class TextColumn:
         np.cumsum(np.where(present, ring_take(self._lengths, ids), 0), out=offsets[1:])
         out = np.empty(offsets[-1], np.uint8)
         text_gather(self._starts, self._lengths, self._pool, mask, ids, present, offsets, out)
-        buffers = [_pack_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
+        buffers = [pack_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
         return pa.Array.from_buffers(self._type, ids.size, buffers)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
@@ -214,10 +215,3 @@ class TextColumn:
     @property
     def nbytes(self) -> int:
         return self._starts.nbytes + self._lengths.nbytes + self._pool.nbytes + self._validity.nbytes
-
-
-def make_ring_column(type_: pa.DataType, capacity: int) -> FixedColumn | TextColumn:
-    """An empty column with space for `capacity` rows."""
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return TextColumn(type_, capacity)
-    return FixedColumn(type_, capacity)

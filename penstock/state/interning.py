@@ -207,6 +207,26 @@ class ObjectInterner:
         return code
 
 
+class NestedInterner(ObjectInterner):
+    """Arrays, maps and structs: Python for each row. Only changes that a restart finds unread are compared by them."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        super().__init__(type_)
+        self._originals: dict[object, object] = {}
+
+    def intern(self, values: pa.Array) -> I32:
+        out = empty_codes(len(values))
+        for place, value in enumerate(values.to_pylist()):
+            if value is not None:
+                key = repr(value)  # equal for equal values, NaN too
+                self._originals[key] = value
+                out[place] = self._intern_value(key)
+        return out
+
+    def values(self, codes: I32) -> pa.Array:
+        return pa.array([self._originals[self._values[code]] for code in codes], self._type)
+
+
 class NullableInterner:
     """Values of another interner, with NULL as one more value: its code is 0, the others are moved up by one."""
 
@@ -247,4 +267,6 @@ def make_interner(type_: pa.DataType, capacity: int) -> Interner:
         or pa.types.is_timestamp(type_)
         or pa.types.is_duration(type_)
     )
+    if pa.types.is_nested(type_):
+        return NestedInterner(type_)
     return NumberInterner(type_, capacity) if by_word else ObjectInterner(type_)

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.columns import RingColumn, make_ring_column
+from penstock.state.columns import RingColumn
 from penstock.state.kernels import I32, I64
+from penstock.state.nested_columns import make_ring_column
 
 NewFile = Callable[[], Path]
 """Names a file that does not exist yet."""

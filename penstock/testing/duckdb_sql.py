@@ -41,6 +41,12 @@ def format_duckdb_type(kind: pa.DataType) -> str:
         return "INTEGER"
     if pt.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pt.is_list(kind):
+        return f"{format_duckdb_type(kind.value_type)}[]"
+    if pt.is_map(kind):
+        return f"MAP({format_duckdb_type(kind.key_type)}, {format_duckdb_type(kind.item_type)})"
+    if pt.is_struct(kind):
+        return f"STRUCT({', '.join(f'{quote(field.name)} {format_duckdb_type(field.type)}' for field in kind)})"
     name = TYPE_NAMES.get(str(kind))
     if name is None:
         raise _make_unsupported_error(f"values of type {kind}")
@@ -82,7 +88,7 @@ def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
         return LOGIC_FORMATS[expr.op](args)
     if expr.op == "cast":
         return _format_cast(args[0], expr.args[0].type, expr.type)
-    if expr.op in NAMED_FUNCTIONS and expr.op not in ("abs", "mod"):
+    if expr.op in ("field", "subscript") or (expr.op in NAMED_FUNCTIONS and expr.op not in ("abs", "mod")):
         return _format_function(expr, args)
     return _format_arithmetic(expr, args)
 
@@ -97,7 +103,8 @@ class _Arguments(list[str]):
 def _format_function(call: Call, args: list[str]) -> str:
     template = FUNCTIONS[call.op].duckdb
     decimals = any(pt.is_decimal(each.type) for each in (call, *call.args)) and call.op not in CHOICES
-    if template is None or decimals or any(pt.is_timestamp(arg.type) and arg.type.tz for arg in call.args):
+    of_map = any(pt.is_map(arg.type) for arg in call.args)
+    if template is None or decimals or of_map or any(pt.is_timestamp(arg.type) and arg.type.tz for arg in call.args):
         raise _make_unsupported_error(f"{call.op} of {', '.join(str(arg.type) for arg in call.args)}")
     return f"({template.format(*args, args=_Arguments(args))})"
 

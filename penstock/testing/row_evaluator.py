@@ -59,7 +59,18 @@ def from_plain(plain: Sequence[Any], kind: pa.DataType) -> Any:
 
 def to_comparison_key(value: Any) -> Any:
     """The key of a value in comparisons: NaN is one value, greater than all others; NULL has no key."""
+    if isinstance(value, (list, dict, tuple)):
+        return (0, _freeze(value))
     return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def _freeze(value: Any) -> Hashable:
+    """An array, a map or a struct as a value that can be a key."""
+    if isinstance(value, dict):
+        return tuple((name, _freeze(part)) for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_freeze, value))
+    return None if value is None else to_comparison_key(value)
 
 
 def to_identity(row: Iterable[Any]) -> Hashable:
@@ -161,6 +172,8 @@ NULL_AWARE: dict[str, Callable[[list[Any]], Any]] = {
     "nvl2": lambda operands: operands[2] if operands[0] is None else operands[1],
     "nullif": _evaluate_nullif,
     "concat_ws": _evaluate_concat_ws,
+    "array": list,
+    "named_struct": lambda operands: dict(zip(operands[::2], operands[1::2], strict=True)),
     "greatest": lambda operands: _evaluate_extreme(operands, max),
     "least": lambda operands: _evaluate_extreme(operands, min),
 }
@@ -285,6 +298,8 @@ def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
 def _cast_or_raise(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
     if source.equals(target):
         return value
+    if pt.is_list(target):
+        return [None if part is None else cast_value(part, source.value_type, target.value_type) for part in value]
     if pt.is_string(target) or pt.is_large_string(target):
         return _format_value(value, source)
     if isinstance(value, str):

@@ -324,8 +324,36 @@ def _add_days(moment: datetime.datetime, days: int) -> datetime.datetime:
     return moment + datetime.timedelta(days=days)
 
 
+def _get_element(values: list[Any], place: int) -> Any:
+    """From 1, or from the end if the place is negative."""
+    if place == 0 or abs(place) > len(values):
+        return None
+    return values[place - 1] if place > 0 else values[place]
+
+
+def _compile_element(call: Call) -> Callable[..., Any]:
+    if pt.is_map(call.args[0].type):
+        return lambda pairs, key: dict(pairs).get(key)
+    if call.op == "element_at":
+        return _get_element
+    return lambda values, place: values[place] if 0 <= place < len(values) else None
+
+
+def _contains(values: list[Any], sought: Any) -> bool | None:
+    if any(value == sought or repr(value) == repr(sought) == "nan" for value in values if value is not None):
+        return True
+    return None if None in values else False
+
+
 TYPED_ROW_FUNCTIONS: dict[str, Callable[[Call], Callable[..., Any] | None]] = {
     "datediff": _compile_difference,
+    "element_at": _compile_element,
+    "subscript": _compile_element,
+    "field": lambda _call: lambda struct, name: struct[name],
+    "cardinality": lambda _call: len,
+    "array_contains": lambda _call: _contains,
+    "map_keys": lambda _call: lambda pairs: [key for key, _ in pairs],
+    "map_values": lambda _call: lambda pairs: [value for _, value in pairs],
     "to_timestamp": _compile_to_timestamp,
     "to_date": lambda call: (lambda ticks: ticks // DAY) if pt.is_timestamp(call.args[0].type) else None,
     "date_add": lambda call: _compile_move(call, _add_days),

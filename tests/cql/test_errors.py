@@ -164,7 +164,6 @@ def test_mistakes(text: str, condition: str, at: str, says: str) -> None:
         ("SELECT value FROM temperature ORDER BY value", "ORDER_BY", "ORDER BY"),
         ("SELECT value FROM temperature LIMIT 5", "LIMIT", "LIMIT"),
         ("SELECT NTILE(4) OVER (ORDER BY ts) FROM temperature", "OVER", "NTILE(4)"),
-        ("SELECT value[0] FROM temperature", "SUBSCRIPT", "value[0]"),
         ("SELECT value FROM temperature WHERE value IS TRUE", "IS", "value IS TRUE"),
         ("SELECT sym FROM trades WHERE sym LIKE sym", "LIKE_PATTERN", "sym"),
         ("SELECT sym FROM trades WHERE sym LIKE 'a' ESCAPE 'b'", "ESCAPE", "sym LIKE 'a'"),

@@ -111,6 +111,14 @@ def test_a_row_leaves_when_its_frames_are_complete() -> None:
     assert engine.flush()["rows"].to_pylist() == [{"ts": 2, "n": 0, "_ts": None}, {"ts": 4, "n": 0, "_ts": None}]
 
 
+def test_rows_without_a_column_of_their_own_leave_at_the_end() -> None:
+    text = (
+        "SELECT n FROM (SELECT ts, SUM(x) OVER (ORDER BY ts ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING) AS n FROM s) AS t"
+    )
+    wanted = [5, 20, 25, 6, 3, 5, 3, None, None]
+    assert run(text) == Counter((n,) for n in wanted)
+
+
 def test_rows_that_wait_survive_a_restart() -> None:
     engine = make_engine()
     engine.query("q", f"SELECT ts, x, LEAD(x) OVER ({BY}) AS n FROM s EMIT CHANGES")

@@ -31,6 +31,18 @@ POOLS: dict[str, tuple[pa.DataType, list[object]]] = {
     "dt": (pa.date32(), [date(1970, 1, 1), date(2026, 1, 1), date(1969, 12, 31), None]),
     "ts": (pa.timestamp("us"), [datetime(1970, 1, 1), datetime(2026, 1, 1, 12, 30), datetime(1969, 12, 31, 23), None]),
     "b": (pa.bool_(), [True, False, None]),
+    "ai": (pa.list_(pa.int64()), [[], [1], [2, None, -7], [0, 0, 1, 2], [None], None]),
+    "tx": (pa.list_(pa.string()), [["k1"], ["k2", None, ""], [], None]),
+    "ds": (pa.list_(pa.float64()), [[nan, 1.0], [0.0, None], [2.5], [], None]),
+    "mi": (pa.map_(pa.string(), pa.int64()), [[("k1", 1), ("k2", None)], [("", 5)], [], None]),
+    "st": (
+        pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string()), ("w", pa.list_(pa.int64()))]))]),
+        [{"x": 1, "y": {"z": "k1", "w": [1, 2]}}, {"x": None, "y": {"z": None, "w": None}}, {"x": 3, "y": None}, None],
+    ),
+    "al": (
+        pa.list_(pa.struct([("x", pa.int64()), ("s", pa.string())])),
+        [[{"x": 1, "s": "k1"}, None], [{"x": None, "s": "k%"}], [], None],
+    ),
     "json": (pa.string(), ['{"a": [{"b": 5}, 2]}', '{"a": "x"}', "[1]", "no", '{"a": [{"b": true}]}', None]),
 }
 PATTERNS = ("k%", "k_", "%1", "k\\%", "", "%", "_wo%")

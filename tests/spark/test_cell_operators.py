@@ -14,6 +14,7 @@ from penstock.cql import Stream
 from penstock.spark.worker.cell_state import OutputRow
 from penstock.testing import Case, Push, random_case, random_operators_text
 from penstock.testing.frame_cases import random_frames_case
+from penstock.testing.nested_cases import random_nested_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
 KINDS = [
@@ -96,6 +97,13 @@ def test_random_operator_queries_on_cells(chunk: int) -> None:
 def test_random_frames_on_cells(chunk: int) -> None:
     for seed in range(chunk, chunk + 10):
         case = merge_pushes(random_frames_case(seed), 12)
+        check_on_cells(case, case.query)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_nested_values_on_cells(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        case = merge_pushes(random_nested_case(seed), 12)
         check_on_cells(case, case.query)
 
 

@@ -13,7 +13,7 @@ from penstock.expr.convert import Datum
 from penstock.expr.function import Function, KernelMaker, use_branch_type
 from penstock.expr.logic import Constants, Kernel, choose_comparison
 from penstock.expr.nodes import BOOL, Call, Expr
-from penstock.expr.type_rules import Mismatch, Signature, type_unified, unify
+from penstock.expr.type_rules import Mismatch, Signature, type_compared, type_unified, unify
 from penstock.expr.types import classify_type
 
 
@@ -70,7 +70,7 @@ FUNCTIONS = (
     Function(
         "nullif",
         _make_nullif,
-        type_rule=type_unified,
+        type_rule=type_compared,
         mismatch="NULLIF cannot compare",
         arity=(2, 2),
         usage="NULLIF(a, b)",
@@ -103,7 +103,7 @@ FUNCTIONS = (
     Function(
         "greatest",
         _make_choice(">"),
-        type_rule=type_unified,
+        type_rule=type_compared,
         mismatch="GREATEST has arguments",
         arity=(2, None),
         usage="GREATEST(a, b, …)",
@@ -113,7 +113,7 @@ FUNCTIONS = (
     Function(
         "least",
         _make_choice("<"),
-        type_rule=type_unified,
+        type_rule=type_compared,
         mismatch="LEAST has arguments",
         arity=(2, None),
         usage="LEAST(a, b, …)",

@@ -140,8 +140,7 @@ class FrameOperator(QueryOperator):
             case RowsWaitingForRows():
                 self._write_after_rows(self._waiting, batch)
                 if bound > AFTER_END:
-                    columns = self._waiting.end()
-                    count = len(next(iter(columns.values()), ()))
+                    count, columns = self._waiting.end()
                     found = [state.find_results_behind(columns, count) for _, state in self._ahead]
                     self._write_complete(np.full(count, AFTER_END), columns, found)
             case RowsWaitingForTime():

@@ -53,14 +53,14 @@ class RowsWaitingForRows:
         )  # fmt: skip
         return order[at[:count]], {name: rows.take(name, completed[:count]) for name in rows.names}
 
-    def end(self) -> dict[str, pa.Array]:
-        """The columns of all rows, those of a partition in their order; none waits any more."""
+    def end(self) -> tuple[int, dict[str, pa.Array]]:
+        """The number and the columns of all rows, those of a partition in their order; none waits any more."""
         living = self._rows.list_living()
         columns = {name: self._rows.take(name, living) for name in self._rows.names}
         self._rows.alive[:] = 0
         self._rows.free_until(self._rows.end)
         self._partitions.empty()
-        return columns
+        return living.size, columns
 
     def next_time(self) -> int | None:
         """The instant at which a row is complete, if that is known."""
