@@ -17,11 +17,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+import numpy as np
+
 from penstock.engine.components import EngineComponents
 from penstock.engine.spill_folder import SpillFolder, make_spill_error
 from penstock.engine.streams import ArrivedRows
 from penstock.errors import ResourceError
-from penstock.join import count_state_rows, drop_states, list_spillable, measure_join, spill_windows
+from penstock.join import (
+    JoinOperator,
+    MatchForecast,
+    count_state_rows,
+    drop_states,
+    list_spillable,
+    measure_join,
+    spill_windows,
+)
+from penstock.ops import Batch, SourceOperator, mark_late
 from penstock.state import HeldBytes, format_size, release_unused
 
 KINDS = ("windows", "indexes", "states", "pending", "operators", "tables", "rejected")
@@ -33,6 +44,7 @@ _STATE_ROW = 64
 """About the bytes of a row in a state."""
 _RELIEF = 0.75
 """Memory is given back down to this part of the threshold, so that the next pushes have room."""
+_NO_ROWS = Batch(np.empty(0, np.int64), {})
 _TUPLE_OVERHEAD = 64
 """About the bytes of lifetimes, key codes and index entries of a tuple."""
 
@@ -46,6 +58,7 @@ class MemoryControl:
         self.limit = options.memory
         self._threshold = 0 if self.limit is None else self.limit * options.maintenance.relief_share
         self._folder = None if options.spill is None else SpillFolder(options.spill)
+        self._forecast = MatchForecast()
         self._held = self._reserve = self._added = self._pushes = self._state_rows = 0
 
     # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,16 +105,33 @@ class MemoryControl:
 
     # ── a push ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def make_room(self, arrived: Collection[ArrivedRows]) -> None:
-        """Give memory back if a push would come near the limit. ResourceError if it would pass it."""
+    def make_room(self, arrived: Collection[ArrivedRows], delivering: Collection[JoinOperator] = ()) -> None:
+        """Give memory back if a push would come near the limit. ResourceError if it would pass it.
+
+        `delivering` are the joins whose results leave during the push.
+        """
         if self.limit is None:
             return
         incoming = sum(_estimate_bytes(rows) for rows in arrived)
-        if self._count_held(incoming) + self._reserve + incoming > self._threshold:
-            self._give_back(incoming)
-            if self._held + incoming > self.limit:
-                raise _make_limit_error(self.limit, self._held, incoming, spills=self._folder is not None)
+        used = self._count_held(incoming) + self._reserve + incoming
+        joins = [join for join in self._components.joins if join not in delivering]
+        results = self._forecast.estimate_bytes(joins, self._list_arrivals(arrived), self._threshold - used)
+        if used + results > self._threshold:
+            self._give_back(incoming + results)
+            if self._held + incoming + results > self.limit:
+                spills = self._folder is not None
+                raise _make_limit_error(self.limit, self._held, incoming, results, spills=spills)
         self._added += incoming
+
+    def _list_arrivals(self, arrived: Collection[ArrivedRows]) -> dict[SourceOperator, Batch]:
+        """The rows of a push by source, without late ones; of sources without a clock and of plain streams only."""
+        found = {each: _NO_ROWS for each in self._components.relations.streams if type(each) is SourceOperator}
+        for source, rows in ((each.source, each.rows) for each in arrived):
+            if source in found:
+                batch = Batch(rows.times, rows.columns)
+                late = mark_late(rows.times, source.frontier)
+                found[source] = batch.take(np.flatnonzero(~late)) if late.any() else batch
+        return found
 
     def _give_back(self, incoming: int) -> None:
         goal = self._threshold * _RELIEF - incoming
@@ -149,10 +179,14 @@ def _estimate_bytes(arrived: ArrivedRows) -> int:
     return int(sum(column.nbytes for column in rows.columns.values())) + rows.times.size * _TUPLE_OVERHEAD
 
 
-def _make_limit_error(limit: int, held: int, incoming: int, *, spills: bool) -> ResourceError:
+def _make_limit_error(limit: int, held: int, incoming: int, results: int, *, spills: bool) -> ResourceError:
     remedy = "shorter windows or fewer queries" if spills else "shorter windows, or Engine(spill=...), a folder on disk"
+    needs, subscribe = f"about {format_size(incoming + results)}", ""
+    if results > incoming:
+        needs = f"{needs}, most of it for results"
+        subscribe = "subscribe to the queries, which returns results in parts, "
     message = (
-        f"the engine holds {format_size(held)} and the push needs about {format_size(incoming)}, but the limit is "
-        f"{format_size(limit)}; nothing was changed. Use {remedy}, push fewer tuples at a time, or raise the limit"
+        f"the engine holds {format_size(held)} and the push needs {needs}, but the limit is {format_size(limit)}; "
+        f"nothing was changed. Use {remedy}, {subscribe}push fewer tuples at a time, or raise the limit"
     )
-    return ResourceError("MEMORY_LIMIT", message, limit=limit, held=held, needed=incoming)
+    return ResourceError("MEMORY_LIMIT", message, limit=limit, held=held, needed=incoming + results)

@@ -176,18 +176,24 @@ class Subscriptions:
         self._raised, self._interrupt = [], None
         return self._deliver_steps() if self._functions else nullcontext()
 
+    def list_delivering(self) -> dict[JoinOperator, list[RunningQuery]]:
+        """The joins whose matches are read by queries with functions only, with these queries."""
+        joins: defaultdict[JoinOperator, list[RunningQuery]] = defaultdict(list)
+        if self._functions:
+            for name in {each.query for each in self._functions} - {each.query for each in self._iterators}:
+                running = self._queries[name]
+                if isinstance(running.output, PulledOutput):
+                    joins[running.output.part.join].append(running)
+        return {join: found for join, found in joins.items() if join.shared_join.pull_count == len(found)}
+
     @contextmanager
     def _deliver_steps(self) -> Iterator[None]:
-        joins: defaultdict[JoinOperator, list[RunningQuery]] = defaultdict(list)
         deliver: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
-        iterated = {each.query for each in self._iterators}
-        for name in {each.query for each in self._functions} - iterated:
+        for name in {each.query for each in self._functions} - {each.query for each in self._iterators}:
             running = self._queries[name]
-            if isinstance(running.output, PulledOutput):
-                joins[running.output.part.join].append(running)
-            elif isinstance(running.output, BufferedOutput):
+            if isinstance(running.output, BufferedOutput):
                 deliver[running.nodes[-1].id].append(partial(self._deliver_written, running, running.output))
-        complete = {join: found for join, found in joins.items() if join.shared_join.pull_count == len(found)}
+        complete = self.list_delivering()
         for join, found in complete.items():
             join.output.deliver = partial(self._deliver, join, found)
             deliver[found[0].nodes[-1].id].append(join.output.deliver)

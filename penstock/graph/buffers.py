@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from penstock.ops import Batch, concat
+from penstock.ops import Batch, Outlet, concat
 from penstock.state import ALWAYS, I64
 
 
@@ -130,6 +130,10 @@ class Reader:
         if unread <= 1:
             return len(self.buffer[self.batch]) - self._row if unread else 0
         return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
+
+    def reads(self, outlet: Outlet) -> bool:
+        """Whether this is the buffer that it reads."""
+        return self.buffer is outlet
 
     def unread(self) -> Batch | None:
         """The rows that it has not read, in order; None if there are none."""

@@ -2,7 +2,7 @@
 
 - `operator` drives `join_inputs`, `running_trees` and `join_output`; `join_snapshot` saves and restores it.
 - `tree` has a `node` per join, made of `pair_join` and `node_state`, or an `eddy`; `tree_context` is what nodes share.
-- `join_memory` counts what it holds, empties states and moves window rows to disk.
+- `join_memory` counts what it holds, empties states and moves window rows to disk; `match_forecast` counts results.
 - `leaf_store` holds one window: `stored_rows`, `leaf_indexes`, `expiry_order`, `column_gaps`.
 - `demand/` is JIT, `completion/` JISC, `sharing/` State-Slice, `shedding/` the probe budgets of JAQPOT.
 """
@@ -17,6 +17,7 @@ from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import MatchBatch
+from penstock.join.match_forecast import MatchForecast
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator, JoinSpec, make_eddy_budget_error
 from penstock.join.running_trees import Migration
@@ -46,6 +47,7 @@ __all__ = [
     "LeafStore",
     "LoadShedding",
     "MatchBatch",
+    "MatchForecast",
     "Member",
     "Migration",
     "ParallelTrack",

@@ -7,12 +7,13 @@ instant. An early node works up to the smallest frontier of its own streams only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.join.early_reader import EarlyReader
 from penstock.join.leaf_store import LeafStore
-from penstock.ops import Batch, Inlet, compute_bound, find_cut, has_ready
+from penstock.ops import Batch, Inlet, SourceOperator, compute_bound, find_cut, has_ready
 from penstock.state import ALWAYS
 
 
@@ -21,6 +22,13 @@ class JoinInput:
     """An input of the join: the arc it reads, and the alias whose leaf it feeds."""
 
     alias: str
+    inlet: Inlet
+
+
+class JoinSource(NamedTuple):
+    """A source, and the arc from it to the join."""
+
+    source: SourceOperator
     inlet: Inlet
 
 
@@ -63,6 +71,16 @@ class JoinInputs:
         """The tuples up to a time, by alias, without the streams of an early node."""
         ahead = () if self.early is None else self.early.inlets
         return {each.alias: each.inlet.read(until) for each in self._inputs if not ahead or each.alias not in ahead}
+
+    def find_sources(self, sources: Iterable[SourceOperator]) -> dict[str, JoinSource] | None:
+        """By alias the source that its arc comes from; None if one comes from none of these."""
+        found = {}
+        for each in self._inputs:
+            source = next((source for source in sources if each.inlet.reads(source.outlet)), None)
+            if source is None:
+                return None
+            found[each.alias] = JoinSource(source, each.inlet)
+        return found
 
     @property
     def aliases(self) -> list[str]:

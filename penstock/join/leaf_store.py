@@ -96,6 +96,11 @@ class LeafStore:
         return len(self.rows)
 
     @property
+    def keys(self) -> KeySpace:
+        """The codes of join keys."""
+        return self._keys
+
+    @property
     def alias(self) -> str:
         return self.plan.alias
 

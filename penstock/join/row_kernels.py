@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,47 @@ def append_rows(
         if code >= 0:
             following[to] = head[code]
             head[code] = to
+
+
+@compile_kernel
+def count_star(
+    leaf: I64, times: I64, codes: I32, dies: I64, firsts: I64, living: I64, alive: ID_LINES, members: Any, counts: Any,
+    most: I64,
+) -> None:  # fmt: skip
+    """Count the combinations of rows with equal codes that new rows make, for several sets of leaves.
+
+    New rows arrive in temporal order; `leaf` and `times` say where and when. The rows of leaf i are those of `codes`
+    and `dies` from `firsts[i]` to before `firsts[i + 1]`, in the order of their deaths: `living[i]` that are stored,
+    then the new ones. `members[n, i]` is whether set n contains leaf i. Adds to `counts` by set, and sets `most` to
+    the largest number of rows of a leaf with one code. `alive` has a zero for each leaf and code.
+    """
+    leaves = living.size
+    dead = firsts[:-1].copy()
+    end = firsts[:-1] + living
+    for i in range(leaves):
+        for row in range(dead[i], end[i]):
+            if codes[row] >= 0:
+                alive[i, codes[row]] += 1
+                most[i] = max(most[i], alive[i, codes[row]])
+    for at in range(leaf.size):
+        one, time = leaf[at], times[at]
+        for i in range(leaves):
+            while dead[i] < end[i] and dies[dead[i]] <= time:
+                if codes[dead[i]] >= 0:
+                    alive[i, codes[dead[i]]] -= 1
+                dead[i] += 1
+        row = end[one]
+        code = codes[row]
+        for n in range(counts.size):
+            if members[n, one]:
+                product = 1.0
+                for i in range(leaves):
+                    if i != one and members[n, i]:
+                        product *= alive[i, code]
+                counts[n] += product
+        alive[one, code] += 1
+        most[one] = max(most[one], alive[one, code])
+        end[one] += 1
 
 
 class KeyColumn(NamedTuple):

@@ -129,6 +129,12 @@ class Inlet(Protocol):
     def waiting(self) -> int:
         """How many rows were written and not read."""
 
+    def unread(self) -> Batch | None:
+        """The rows that wait, in order; None if none does."""
+
+    def reads(self, outlet: Outlet) -> bool:
+        """Whether the arc comes from this outlet."""
+
     def next_time(self) -> int | None:
         """The time of the next row, None if none waits."""
 

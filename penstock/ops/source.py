@@ -39,6 +39,11 @@ class SourceOperator:
         self._released_frontier = int(ALWAYS)
         self._held_batches: list[StreamRows] = []
 
+    @property
+    def outlet(self) -> Outlet:
+        """Where it writes its rows."""
+        return self._outlet
+
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         """Take in rows as they arrive, in any order."""
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)

@@ -98,6 +98,9 @@ class Interner(Protocol):
     @property
     def live_count(self) -> int: ...
     def intern(self, values: pa.Array) -> I32: ...
+    def find(self, values: pa.Array) -> I32:
+        """The codes of values that are not NULL; NONE for a value without a code."""
+
     def values(self, codes: I32) -> pa.Array: ...
     def recycle(self, used: U8) -> None: ...
 
@@ -125,6 +128,9 @@ class NumberInterner:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         out[valid] = self._codes.intern(np.ascontiguousarray(words[valid]))
         return out
+
+    def find(self, values: pa.Array) -> I32:
+        return self._codes.lookup(_to_words(values))
 
     def values(self, codes: I32) -> pa.Array:
         return _from_words(self._codes.values(codes), self._type)
@@ -185,6 +191,9 @@ class ObjectInterner:
         out[valid] = distinct[indices.drop_null().to_numpy()]
         return out
 
+    def find(self, values: pa.Array) -> I32:
+        return np.array([self._codes.get(value, NONE) for value in values.to_pylist()], np.int32)
+
     def values(self, codes: I32) -> pa.Array:
         return pa.array([self._values[code] for code in codes], self._type)
 
@@ -244,6 +253,10 @@ class NullableInterner:
 
     def intern(self, values: pa.Array) -> I32:
         return self._values.intern(values) + np.int32(1)
+
+    def find(self, values: pa.Array) -> I32:
+        codes = self._values.find(values)
+        return np.where(codes == NONE, codes, codes + np.int32(1))
 
     def values(self, codes: I32) -> pa.Array:
         known = codes > 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
-from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, extend_rows
+from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, count_star, extend_rows
 from penstock.state import NONE, chain_append
 
 
@@ -77,3 +79,34 @@ def test_rows_appended_to_table(seed: int) -> None:
     chain_append(expected, first, -1, naive, links)
     assert (head == naive).all()
     assert (following == links).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_combinations_counted_for_new_rows(seed: int) -> None:
+    """Against all combinations of rows: those with equal codes that live together and contain a new row."""
+    rng = np.random.default_rng(seed)
+    stored, new, lives = rng.integers(0, 6, 3), rng.integers(0, 6, 3), rng.integers(1, 12, 3)
+    rows = []  # by leaf: (code, born, dies, whether it is new)
+    for old, more, life in zip(stored, new, lives, strict=True):
+        born = np.concatenate([np.sort(rng.integers(0, 10, old)), 10 + np.sort(rng.integers(0, 10, more))])
+        codes = np.concatenate([rng.integers(-1, 3, old), rng.integers(0, 3, more)])
+        both = zip(codes.tolist(), born.tolist(), strict=True)
+        rows.append([(code, begin, begin + int(life), place >= old) for place, (code, begin) in enumerate(both)])
+    arrivals = sorted((row[1], leaf) for leaf, each in enumerate(rows) for row in each if row[3])
+    counts, most, firsts = np.zeros(2), np.zeros(3, np.int64), np.cumsum([0, *map(len, rows)])
+    codes, dies = (np.array([row[place] for each in rows for row in each], np.int64) for place in (0, 2))
+    members = np.array([[True, True, True], [True, False, True]])
+    times, leaf = np.array([time for time, _ in arrivals], np.int64), np.array([leaf for _, leaf in arrivals], np.int64)
+    count_star(
+        leaf, times, codes.astype(np.int32), dies, firsts, stored, np.zeros((3, 3), np.int64), members, counts, most
+    )
+    for place, leaves in enumerate(([0, 1, 2], [0, 2])):
+        found = [
+            parts
+            for parts in product(*(rows[leaf] for leaf in leaves))
+            if len({part[0] for part in parts}) == 1 and parts[0][0] >= 0 and any(part[3] for part in parts)
+            and max(part[1] for part in parts) < min(part[2] for part in parts)
+        ]  # fmt: skip
+        assert counts[place] == len(found)
+    for leaf_rows, largest in zip(rows, most, strict=True):
+        assert largest <= max((sum(row[0] == code for row in leaf_rows) for code in range(3)), default=0)

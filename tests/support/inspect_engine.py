@@ -7,9 +7,11 @@ inner structure changes one file of the tests.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
+
+import pyarrow as pa
 
 import penstock as ps
 from penstock.adapt import Controller, Decision
@@ -130,3 +132,9 @@ def deliver_decisions(engine: ps.Engine, decisions: Sequence[Decision]) -> None:
 def stored_batches(arc: Buffer) -> int:
     """How many batches an arc still holds for its readers."""
     return len(arc._batches)
+
+
+def forecast_results(engine: ps.Engine, data: Mapping[str, pa.Table], *, width: int, room: float) -> float:
+    """The results that the joins of an engine without states forecast for a push. `width`: the streams of each."""
+    arrivals = engine._memory._list_arrivals(engine._relations.streams.prepare_rows(data))
+    return engine._memory._forecast.estimate_bytes(joins_of(engine), arrivals, room) / (16 * (width + 2))
