@@ -164,8 +164,7 @@ class MemoryControl:
         if self._folder is not None:
             for join in self._components.joins:
                 for store in join.tree.stores.values():
-                    for column in store.rows.spilled_columns:
-                        column.drop_expired(store.rows.base)
+                    store.rows.drop_expired_files()
 
     def close(self) -> None:
         """Delete the files of the engine; rows in them can still be read."""

@@ -138,6 +138,14 @@ class StoredRows:
         for name, segment in written.items():
             spilled[name].adopt(segment, self.end)
 
+    def drop_expired_files(self) -> None:
+        """Delete the files whose rows have all expired; viewers copy such rows before."""
+        columns = self.spilled_columns
+        if columns:
+            self._materialize_viewers(self.base)
+        for column in columns:
+            column.drop_expired(self.base)
+
     @property
     def spilled_columns(self) -> list[SpilledColumn]:
         """The columns that have rows on disk, or had."""

@@ -134,6 +134,18 @@ def make_state(pushes: int) -> bytes:
     return engine.snapshot()
 
 
+def test_results_read_after_their_rows_expired(tmp_path: Path) -> None:
+    """Files of rows that expire in the push that finds their last results are deleted: results copy them before."""
+    tables: list[list[Any]] = []
+    for options in ({}, {"memory": 10 << 20, "spill": tmp_path, "maintenance": Maintenance(relief_share=0.0)}):
+        engine = make_engine(**options)
+        engine.query("pairs", "SELECT A.t AS a, B.t AS b FROM A [RANGE 36], B [RANGE 36] WHERE A.k = B.k")
+        tables.append([engine.push(make_rows(push)) for push in range(16)])
+    for expected, found in zip(*tables, strict=True):
+        assert expected["pairs"].num_rows
+        assert sort_rows(found["pairs"].to_pylist()) == sort_rows(expected["pairs"].to_pylist())
+
+
 def test_expiry_deletes_files(tmp_path: Path) -> None:
     engine = make_engine(memory="1 GB", spill=tmp_path, maintenance=SMALLEST)
     run(engine, range(10))
