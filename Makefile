@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab docs services services-stop clean
+.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab docs services services-stop browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -63,6 +63,9 @@ services: $(READY) ## start Kafka and PostgreSQL on loopback for the tests of co
 
 services-stop: $(READY) ## stop what make services started
 	@$(BIN)/python scripts/services.py stop
+
+browser: ## install Chromium for the browser tests (Debian's package, as root), if there is none
+	@$(PYTHON) scripts/install_browser.py
 
 docs: $(READY) ## the documentation as a site in out/site; warnings are errors
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[docs]'

@@ -19,6 +19,7 @@ _STYLE = (
     "max-width:1100px;margin:2em auto;padding:0 1em;color:#17212b;background:#fff}"
     "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
     "td,th{padding:2px 10px 2px 0;border-bottom:1px solid #d5dce2;text-align:left;white-space:nowrap}"
+    ".facts td{white-space:normal}"
     ".n{text-align:right;font-variant-numeric:tabular-nums}img{max-width:100%}figure{margin:1em 0}"
     ".pair{display:grid;grid-template-columns:minmax(0,3fr) minmax(14em,1fr);gap:1em;align-items:start}"
     "@media(max-width:700px){.pair{grid-template-columns:1fr}}"
@@ -66,7 +67,11 @@ def _render_facts(command: str, when: datetime, *, quick: bool) -> Iterator[str]
         ),
         "time": "most figures are processor seconds of the process: other programs disturb them less than the clock",
     }
-    yield "<table>" + "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in facts.items()) + "</table>"
+    yield (
+        '<table class="facts">'
+        + "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in facts.items())
+        + "</table>"
+    )
 
 
 def _render_summary(reports: Sequence[Report]) -> str:

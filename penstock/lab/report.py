@@ -166,7 +166,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "cores": cores,
         "processor": _read_fact("/proc/cpuinfo", "model name"),
-        "memory": _read_fact("/proc/meminfo", "MemTotal"),
+        "memory": _read_memory(),
         "python": platform.python_version(),
         "system": platform.system(),
         "packages": packages,
@@ -174,6 +174,11 @@ def describe_machine() -> dict[str, Any]:
 
 
 _PACKAGES = ("penstock", "numba", "numpy", "pyarrow", "duckdb", "pyspark", "apache-flink", "pathway")
+
+
+def _read_memory() -> str | None:
+    found = _read_fact("/proc/meminfo", "MemTotal")
+    return None if found is None else f"{int(found.split()[0]) / 2**20:.1f} GiB"
 
 
 def _read_fact(path: str, name: str) -> str | None:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -45,7 +46,7 @@ from penstock.cql import (
     write_table_query,
     zone_columns,
 )
-from penstock.display import format_summary, render_block
+from penstock.display import format_summary, render_block, render_svg
 from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
 from penstock.spark.descriptions import describe_queries
@@ -130,7 +131,11 @@ class Pipeline:
         })  # fmt: skip
 
     def _repr_html_(self) -> str:
-        return render_block(repr(self), self.queries._repr_html_())
+        graph = ""
+        if self.queries:
+            svg = import_module("penstock.web").draw_spec(self._build_spec(1, self._config))  # a higher package
+            graph = render_svg(svg, "query graph")
+        return render_block(repr(self), self.queries._repr_html_(), graph)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 

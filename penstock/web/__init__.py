@@ -11,10 +11,11 @@ from penstock.errors import ResourceError
 if TYPE_CHECKING:
     from penstock.engine import Engine, EngineStatus
     from penstock.spark.run import Run
+    from penstock.spark.spec import PipelineSpec
     from penstock.web.monitor import PageMonitor
     from penstock.web.server import PageServer
 
-__all__ = ["draw_graph", "record_run", "require_server", "serve_engine", "serve_folder", "serve_run"]
+__all__ = ["draw_graph", "draw_spec", "record_run", "require_server", "serve_engine", "serve_folder", "serve_run"]
 
 DEFAULT_INTERVAL = 1.0
 
@@ -24,6 +25,13 @@ def draw_graph(status: EngineStatus, sinks: Mapping[str, str] | None = None) -> 
     from penstock.web import picture  # noqa: PLC0415 - the engine loads slowly
 
     return picture.draw_graph(status, sinks)
+
+
+def draw_spec(spec: PipelineSpec) -> str:
+    """The query graph of a pipeline as one SVG picture."""
+    from penstock.web import picture, sources  # noqa: PLC0415 - the engine loads slowly
+
+    return picture.draw_graph(sources.build_spec_status(spec))
 
 
 def require_server() -> None:

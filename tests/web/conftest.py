@@ -35,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     chromium = find_chromium()
     if chromium is None:
         pytest.skip(
-            "the browser tests did not run: no Chromium; install it with `apt-get install chromium`, or set "
+            "the browser tests did not run: no Chromium; install it with `make browser`, or set "
             "PENSTOCK_CHROMIUM to its path"
         )
     playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests did not run: no playwright")

@@ -39,7 +39,7 @@ export class GraphView {
       if (own) { each.text.setAttribute("x", each.target.x - 6); each.text.setAttribute("y", each.target.y + each.target.height / 2 - 5); each.text.setAttribute("text-anchor", "end"); }
     }
     this.boxes = graph.boxes.map((box) => this.drawBox(box, svg));
-    const scale = Math.min(1.15, Math.max(0.85, this.root.clientWidth / graph.width));
+    const scale = Math.min(1, Math.max(0.85, this.root.clientWidth / graph.width));
     svg.setAttribute("width", Math.round(graph.width * scale));
     svg.setAttribute("height", Math.round(graph.height * scale));
     this.root.replaceChildren(svg);
