@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SHOWN_ROWS = 20
 _WATCH_SECONDS = 30.0
 _RECENT_PUSHES = 5
+_SHOWN_FIGURES = ("placement", "emitted", "written", "window_rows", "state_rows", "bytes", "waiting", "budget")
 RECORD_FILE = "observed.json"
 """The file of a checkpoint in which a run saves what the page shows."""
 
@@ -173,7 +174,8 @@ class RunSource:
         self.title = f"run on {run.checkpointLocation}"
         self._run = run
         self._seen_decisions = 0
-        self._graph: tuple[object, EngineStatus] | None = None
+        self._graph: tuple[object, Engine, EngineStatus] | None = None
+        """For a configuration, an engine with its queries but without data."""
         self._arrived: dict[str, int] = {}
         self._batches: dict[int, float] = {}
 
@@ -195,12 +197,17 @@ class RunSource:
             for name, source in zip(names, report["sources"], strict=False):
                 self._arrived[name] = self._arrived.get(name, 0) + source["numInputRows"]
 
+    def _find_graph(self) -> tuple[Engine, EngineStatus]:
+        spec = self._run.spec
+        if self._graph is None or self._graph[0] != spec.config:
+            engine = _build_spec_engine(spec)
+            self._graph = spec.config, engine, engine.status()
+        return self._graph[1:]
+
     def _build_status(self) -> EngineStatus:
         spec, metrics = self._run.spec, self._run.metrics()
-        config = spec.config
-        if self._graph is None or self._graph[0] != config:
-            self._graph = config, build_spec_status(spec)
-        graph, sinks = self._graph[1], self._run.sinks
+        _, graph = self._find_graph()
+        sinks = self._run.sinks
         types = {stream.name: stream.time_type for stream in spec.streams}
         queries = tuple(_fill_query(each, metrics["queries"], sinks) for each in graph.queries)
         streams = tuple(
@@ -229,11 +236,11 @@ class RunSource:
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}", query=name)
         found = queries[name]
         query = self._run.spec.config.find_query(name)
-        figures = "\n".join(f"{key}: {value}" for key, value in found.items())
-        explained = f"{name}: {found['placement']}\nsink: {self._run.sinks.get(name, 'none')}\n{figures}"
+        explained = [str(self._find_graph()[0].explain(name)), f"sink: {self._run.sinks.get(name, 'none')}"]
+        explained += [f"{key.replace('_', ' ')}: {found[key]}" for key in _SHOWN_FIGURES if found[key] is not None]
         return {
             "name": name, "text": query.text, "plan": query.plan, "state": query.state or self._run.spec.state,
-            "explain": explained, "slices": None, "latest": None,
+            "explain": "\n".join(explained), "slices": None, "latest": None,
         }  # fmt: skip
 
     def execute(self, request: Request) -> Mapping[str, Any]:
@@ -282,6 +289,10 @@ def _fill_operators(graph: EngineStatus, metrics: Mapping[str, Any], arrived: Ma
 
 def build_spec_status(spec: Any) -> EngineStatus:
     """The graph of a pipeline: that of an engine with its streams, tables and queries, without data."""
+    return _build_spec_engine(spec).status()
+
+
+def _build_spec_engine(spec: Any) -> Engine:
     engine = Engine(state=spec.state, warn=False)
     for stream in spec.streams:
         engine.declare(stream)
@@ -290,7 +301,7 @@ def build_spec_status(spec: Any) -> EngineStatus:
     for query in spec.queries:
         declare = engine.derive if query.name in spec.derived_streams else engine.query
         declare(query.name, query.text, query.plan, query.state)
-    return engine.status()
+    return engine
 
 
 class FolderSource:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import PAIRS, build_engine, keep_pushing
+from page_runs import PAIRS, build_engine, fetch, keep_pushing, push
+
+import penstock as ps
+from penstock.web import serve_folder
+from penstock.web.monitor import PageMonitor
+from penstock.web.sources import RECORD_FILE, EngineSource
 
 pytestmark = pytest.mark.browser
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -163,4 +169,43 @@ def test_foreign_page_reads_nothing(browser: Any) -> None:
         page.goto(other.address)
         answer = "url => fetch(url).then(() => 'read', () => 'refused')"
         assert page.evaluate(answer, f"{server.address}metrics") == "refused"
+        drop = json.dumps({"do": "drop", "arguments": {"name": "pairs"}})
+        send = """([url, body]) =>
+            fetch(url, {method: 'POST', mode: 'no-cors', body}).then(got => got.type, () => 'refused')"""
+        assert page.evaluate(send, [f"{server.address}api/control", drop]) in ("opaque", "refused")
+        assert json.loads(fetch(f"{server.address}api/query?name=pairs")[1])["name"] == "pairs"
         page.close()
+
+
+def test_folder_of_a_run_that_is_removed(browser: Any, tmp_path: Path) -> None:
+    """The page keeps what it has read, and says what is wrong with the folder."""
+    engine = build_engine()
+    record = tmp_path / RECORD_FILE
+    monitor = PageMonitor(EngineSource(engine), 60, record.write_bytes)
+    monitor.start()
+    push(engine, 0)
+    monitor.close()
+    with serve_folder(str(tmp_path), interval=0.1) as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("#list button:has-text('triples')")
+        page.click("#list button:has-text('pairs')")
+        page.click("#drop")
+        page.click("#submit")
+        page.wait_for_selector("#error:has-text('NO_CHECKPOINT')")
+        page.click("#cancel")
+        record.write_text("{}")
+        page.wait_for_selector("#problem:has-text('is not a record of a run')")
+        record.unlink()
+        page.wait_for_selector("#problem:has-text('has no record of a run')")
+        assert page.is_visible("#list button:has-text('triples')")
+        check_accessible(page)
+        page.close()
+
+
+def test_page_without_queries_says_so(browser: Any) -> None:
+    with ps.Engine().serve(interval=0.1) as server, open_page(browser, server.url) as opened:
+        opened.page.wait_for_selector("#no-queries:has-text('no query yet')")
+        opened.page.wait_for_selector("#no-events:has-text('Nothing has changed')")
+        check_accessible(opened.page)
+        assert opened.problems == []

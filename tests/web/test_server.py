@@ -174,7 +174,7 @@ def test_broken_engine_is_a_problem_of_the_page() -> None:
     with engine.serve(interval=0.02) as server:
         with engine:
             pass
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60  # on a busy machine readings are far apart
         while server.monitor.problem is None and time.monotonic() < end:
             time.sleep(0.02)
         assert "ENGINE_CLOSED" in str(server.monitor.problem)
