@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab docs services services-stop browser clean
+.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab report docs services services-stop browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -57,6 +57,11 @@ soak: $(READY) ## the long tests
 
 lab: $(READY) ## measure the engine: tables, JSON and figures in out/lab
 	$(BIN)/penstock lab all --out $(OUT) --json $(OUT)/lab.json
+
+report: $(READY) ## make lab, and keep its report as docs/report/DATE.html (ARGS=--quick)
+	-$(BIN)/penstock lab all $(ARGS) --out $(OUT)
+	@mkdir -p docs/report && rm -f docs/report/*.html
+	cp $(OUT)/report.html docs/report/$$(date -u +%Y-%m-%d).html
 
 services: $(READY) ## start Kafka and PostgreSQL on loopback for the tests of connectors; installs what is missing
 	@$(BIN)/python scripts/services.py start --install

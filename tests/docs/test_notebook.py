@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from doc_blocks import ROOT
+from notebook import show_html
 
 NAMES = ("cold_store", "spark_streams")
 
@@ -49,6 +50,6 @@ def test_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cells_run_on_spark(spark_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_cells("spark_streams", spark_folder, monkeypatch)
     assert names["written"]["warm_goods"] == len(names["stored"]) > 0
-    shown = names["pipe"]._repr_html_()
+    shown = show_html(names["pipe"])
     assert "image/svg+xml" in shown
     assert "warm_goods" in shown

@@ -44,6 +44,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         context = driver.chromium.launch_persistent_context(
             profile, executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 900}
         )
+        context.set_default_timeout(120_000)  # milliseconds; on a busy machine readings are far apart
         yield context
         context.close()
 
