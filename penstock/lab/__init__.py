@@ -52,6 +52,7 @@ LABS = {
     "slice": Lab(
         "penstock.lab.papers.state_slice.experiments", "many queries over one join: Figures 17 to 19 of State-Slice"
     ),
+    "crowd": Lab("penstock.lab.crowd.experiments", "many queries over the same streams: cost against their number"),
     "nexmark": Lab("penstock.lab.nexmark.experiments", "the queries of Nexmark, their answers compared with DuckDB"),
     "tpch": Lab("penstock.lab.tpch.experiments", "the queries of TPC-H over streams, compared with DuckDB"),
     "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart", True),

@@ -1,0 +1,1 @@
+"""Many queries over the same streams: what each further query costs."""
