@@ -6,8 +6,11 @@ import random
 
 import pyarrow as pa
 import pytest
+from aggregate_queries import ROWS, make_rows, write_query
+from aggregate_queries import SCHEMA as AGGREGATED
 from cell_runs import CHUNKS, check, list_pushes, push_until_committed
 from cell_support import Cluster, build_spec
+from function_calls import COLUMNS, POOLS, TEMPLATES, write_call
 from spark_support import merge_pushes, run_embedded
 
 from penstock.cql import Stream
@@ -105,6 +108,45 @@ def test_random_nested_values_on_cells(chunk: int) -> None:
     for seed in range(chunk, chunk + 10):
         case = merge_pushes(random_nested_case(seed), 12)
         check_on_cells(case, case.query)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_aggregates_on_cells(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        chance = random.Random(seed)
+        rows = {"A": make_rows(chance, ROWS), "B": make_rows(chance, ROWS // 2)}
+        streams = tuple(Stream(name, AGGREGATED, "ts") for name in rows)
+        check_on_cells(Case(seed, streams, {}, "", "", split_pushes(rows, 4)), write_query(chance))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_functions_on_cells(chunk: int) -> None:
+    """Functions in SELECT and in WHERE, over the values of the expression tests."""
+    schema = pa.schema([("at", pa.int64()), *((name, kind) for name, (kind, _) in POOLS.items())])
+    for seed in range(chunk, chunk + 10):
+        chance = random.Random(f"functions {seed}")
+        columns = {name: chance.choices(pool, k=24) for name, (_, pool) in POOLS.items()}
+        rows = {"A": pa.table({"at": [place // 3 for place in range(24)], **columns}, schema)}
+        case = Case(seed, (Stream("A", schema, "at"),), {}, "", "", split_pushes(rows, 4))
+        check_on_cells(case, write_functions(chance))
+
+
+def write_functions(chance: random.Random) -> str:
+    """A query with calls of functions."""
+
+    def draw(kind: str) -> str:
+        return chance.choice(COLUMNS[kind])
+
+    kinds = [kind for kind in TEMPLATES if kind != "bool"]
+    shown = ", ".join(f"{write_call(chance, chance.choice(kinds), draw)} AS c{place}" for place in range(3))
+    return f"SELECT {shown} FROM A [RANGE 5] WHERE {write_call(chance, 'bool', draw)} OR j = 1"
+
+
+def split_pushes(rows: dict[str, pa.Table], count: int) -> tuple[Push, ...]:
+    size = 1 + max(table.num_rows for table in rows.values()) // count
+    return tuple(
+        Push({name: table.slice(place * size, size) for name, table in rows.items()}) for place in range(count)
+    )
 
 
 def check_on_cells(case: Case, query: str) -> None:

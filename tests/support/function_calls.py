@@ -5,7 +5,39 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from math import inf, nan
 
+import pyarrow as pa
+
+BIG = 2**63 - 1
+POOLS: dict[str, tuple[pa.DataType, list[object]]] = {
+    "i": (pa.int64(), [0, 1, 2, -1, -7, 3, BIG, -BIG - 1, 2**53 + 1, None]),
+    "j": (pa.int32(), [0, 1, 2, -2, 5, 2**31 - 1, -(2**31), None]),
+    "f": (pa.float64(), [0.0, -0.0, 1.0, -1.5, 2.5, 1e300, 2.0**63, inf, -inf, nan, None]),
+    "g": (pa.float64(), [0.0, 1.0, 2.0, nan, None]),
+    "s": (pa.string(), ["", "k1", "k2", "K1", "k%", "12", "-3", "1.5", "été", "two\nlines", None]),
+    "d": (pa.decimal128(10, 2), [Decimal("0.00"), Decimal("1.00"), Decimal("-2.55"), Decimal("99999999.99"), None]),
+    "dt": (pa.date32(), [date(1970, 1, 1), date(2026, 1, 1), date(1969, 12, 31), None]),
+    "ts": (pa.timestamp("us"), [datetime(1970, 1, 1), datetime(2026, 1, 1, 12, 30), datetime(1969, 12, 31, 23), None]),
+    "b": (pa.bool_(), [True, False, None]),
+    "ai": (pa.list_(pa.int64()), [[], [1], [2, None, -7], [0, 0, 1, 2], [None], None]),
+    "tx": (pa.list_(pa.string()), [["k1"], ["k2", None, ""], [], None]),
+    "ds": (pa.list_(pa.float64()), [[nan, 1.0], [0.0, None], [2.5], [], None]),
+    "mi": (pa.map_(pa.string(), pa.int64()), [[("k1", 1), ("k2", None)], [("", 5)], [], None]),
+    "st": (
+        pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string()), ("w", pa.list_(pa.int64()))]))]),
+        [{"x": 1, "y": {"z": "k1", "w": [1, 2]}}, {"x": None, "y": {"z": None, "w": None}}, {"x": 3, "y": None}, None],
+    ),
+    "al": (
+        pa.list_(pa.struct([("x", pa.int64()), ("s", pa.string())])),
+        [[{"x": 1, "s": "k1"}, None], [{"x": None, "s": "k%"}], [], None],
+    ),
+    "json": (pa.string(), ['{"a": [{"b": 5}, 2]}', '{"a": "x"}', "[1]", "no", '{"a": [{"b": true}]}', None]),
+}
+COLUMNS = {"int": "ij", "double": "fg", "decimal": "d", "text": "s", "date": ["dt"], "time": ["ts"], "bool": "b"}
+"""The columns of each kind of expression."""
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "text": (
         "CONCAT({text}, {text})",
