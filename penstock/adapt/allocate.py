@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.adapt.freshness import RefreshRates, Shortage, find_greedy_cover, limit_to_supply
+from penstock.adapt.freshness import Cover, RefreshRates, Shortage, find_greedy_cover, limit_to_supply
 from penstock.adapt.heuristics import (
     allocate_best_hjp,
     allocate_ebest_hjp,
@@ -22,7 +22,7 @@ from penstock.adapt.heuristics import (
 )
 from penstock.adapt.knapsack import allocate_grepp, allocate_whole_tuples
 from penstock.adapt.linear_program import LinearProgram
-from penstock.adapt.steady import allocate_steady
+from penstock.adapt.steady import allocate_steady, compute_completeness
 from penstock.plan import Allowances, PlanLoad
 
 
@@ -65,6 +65,8 @@ HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp", "best-hjp")
 
 def allocate(load: PlanLoad, mu: float, policy: str = "lp", refreshes: RefreshRates | None = None) -> Allocation:
     """Divide μ probes per second among the half-way joins of a plan."""
+    if policy == "steady":
+        return _allocate_steady(load, mu, refreshes or {})
     if policy in _TABLE_POLICIES:
         return _make_allocation(load, mu, policy, _TABLE_POLICIES[policy](load, mu))
     if policy in _TUPLE_POLICIES:
@@ -73,12 +75,31 @@ def allocate(load: PlanLoad, mu: float, policy: str = "lp", refreshes: RefreshRa
     return (_allocate_lp if policy == "lp" else _allocate_jaqpot)(load, mu, possible, shortage)
 
 
+def predict_output(load: PlanLoad, table: Allowances, policy: str) -> float:
+    """The results that a table of allowances gives, in the model of the policy that made it; for comparison only."""
+    return compute_completeness(load, dict(table)) if policy == "steady" else load.compute_output(table)[load.tree]
+
+
+def _allocate_steady(load: PlanLoad, mu: float, refreshes: RefreshRates) -> Allocation:
+    """The steady state divides without regard to refresh rates; what no division could meet is reported."""
+    possible, shortage = limit_to_supply(load, refreshes)
+    cover = find_greedy_cover(load, possible)
+    return _make_allocation(
+        load, mu, "steady", allocate_steady(load, mu), shortage=shortage or _find_cover_shortage(cover, possible, mu)
+    )
+
+
+def _find_cover_shortage(cover: Cover, refreshes: RefreshRates, mu: float) -> Shortage | None:
+    """Why a budget does not suffice to meet the rates; None if it does."""
+    if cover.costliest is None or cover.cost <= mu:
+        return None
+    return Shortage(refreshes[cover.costliest].stream, cover.costliest, cover.cost)
+
+
 def _allocate_jaqpot(load: PlanLoad, mu: float, refreshes: RefreshRates, shortage: Shortage | None) -> Allocation:
     cover = find_greedy_cover(load, refreshes)
-    part = 1.0
-    if cover.costliest is not None and cover.cost > mu:
-        shortage = shortage or Shortage(refreshes[cover.costliest].stream, cover.costliest, cover.cost)
-        part = mu / cover.cost
+    lack = _find_cover_shortage(cover, refreshes, mu)
+    shortage, part = shortage or lack, 1.0 if lack is None else mu / cover.cost
     refreshing = {alias: (part * tuples, cover.hops[alias]) for alias, tuples in cover.tuple_rates.items()}
     return _make_allocation(load, mu, "jaqpot", allocate_grepp(load, mu, refreshing), part * cover.cost, shortage)
 

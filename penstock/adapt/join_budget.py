@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.adapt.allocate import Allocation, allocate
-from penstock.adapt.freshness import compute_renewal_rates
+from penstock.adapt.allocate import Allocation, allocate, predict_output
+from penstock.adapt.freshness import RefreshRates, Shortage, compute_renewal_rates
 from penstock.cql import Stream
 from penstock.join import JoinOperator, LoadShedding
 from penstock.plan import JoinPlan, Leaf, PlanLoad, Tree, rename_leaves, require_tree
@@ -21,7 +21,9 @@ from penstock.plan import JoinPlan, Leaf, PlanLoad, Tree, rename_leaves, require
 _TRIAL_SHARE = 0.02
 """The part of a budget that is divided equally among all half-way joins, so that each is measured."""
 _CHANGE_THRESHOLD = 0.05
-"""The relative change of a statistic from which on a new allocation is made."""
+"""ε: the relative change of a statistic from which on the load is analysed."""
+_GAIN_THRESHOLD = 0.05
+"""p: the relative gain of predicted results from which on an allocation replaces the one before."""
 _ALL_SHARE = 0.98
 _BURST_FACTOR = 2.0
 _DEFAULT_HORIZON = 10.0
@@ -44,12 +46,17 @@ class JoinBudget:
         horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
         self.shedding = LoadShedding(require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late)
         self.allocation: Allocation | None = None
-        """The latest allocation; None before the first measurement."""
+        """The allocation that is used; None before the first measurement."""
         self.load: PlanLoad | None = None
+        """The load that was analysed last."""
+        self.shortage: Shortage | None = None
+        """Which FRESHNESS the budget cannot keep, by the last analysis."""
+        self.swaps = 0
+        """How often an allocation has replaced the one before."""
         join.trees.set_shedding(self.shedding)
 
     def review(self) -> None:
-        """Make a new allocation if the measured load or the budget has changed."""
+        """Analyse the measured load if it or the budget has changed; use the result if it promises a gain."""
         mu = self.shedding.mu = self._get_mu()
         load = self.measure_load()
         if load is None:
@@ -63,7 +70,26 @@ class JoinBudget:
             bounds = {
                 alias: bound / self._ticks_per_second for alias, bound in self.join.shared_join.find_freshness().items()
             }
-            self.swap(load, allocate(load, mu, self._policy, compute_renewal_rates(load, bounds)))
+            refreshes = compute_renewal_rates(load, bounds)
+            found = allocate(load, mu, self._policy, refreshes)
+            self.shortage = found.shortage
+            if self._promises_gain(load, found, refreshes):
+                self.swap(load, found)
+            else:
+                self.load = load
+
+    def _promises_gain(self, load: PlanLoad, found: Allocation, refreshes: RefreshRates) -> bool:
+        """Whether an allocation exceeds the one in use by the threshold, or refreshes a state that one neglects."""
+        used = self.allocation
+        if used is None or used.mu != found.mu or used.allowances.keys() != found.allowances.keys():
+            return True
+        if found.policy in ("jaqpot", "lp"):
+            made, possible = load.compute_output(used.allowances), load.compute_output(found.allowances)
+            for node, needed in refreshes.items():
+                if made[node] < (1 - _GAIN_THRESHOLD) * min(needed.rate, possible[node]):
+                    return True
+        present = predict_output(load, used.allowances, found.policy)
+        return predict_output(load, found.allowances, found.policy) > (1 + _GAIN_THRESHOLD) * present
 
     def measure_load(self) -> PlanLoad | None:
         """The present load; None while a half-way join has not probed yet."""
@@ -72,6 +98,7 @@ class JoinBudget:
     def swap(self, load: PlanLoad, allocation: Allocation) -> None:
         """Use an allocation that was made for a load; only between two batches."""
         self.load, self.allocation = load, allocation
+        self.swaps += 1
         self.shedding.set_allowances(spread_allocation(allocation, load))
 
     def _count_state_rows(self) -> dict[Tree, float]:
@@ -85,14 +112,14 @@ class JoinBudget:
 
     def metrics(self, names: Mapping[str, str]) -> dict[str, object]:
         """The budget and its allowances, in the aliases of `names`."""
-        found = self.allocation
         return {
             "mu": self._get_mu(),
             "policy": self._policy,
             "allowances": {
                 str(rename_leaves(node, names)): probes for node, probes in self.shedding.allowances.items()
             },
-            "shortage": None if found is None or found.shortage is None else str(found.shortage),
+            "swaps": self.swaps,
+            "shortage": None if self.shortage is None else str(self.shortage),
         }
 
 

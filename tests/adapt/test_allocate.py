@@ -97,7 +97,7 @@ BUSHY = PlanLoad(
 )
 
 
-@pytest.mark.parametrize(("policy", "needed"), [("lp", 6), ("jaqpot", 18)])
+@pytest.mark.parametrize(("policy", "needed"), [("lp", 6), ("jaqpot", 18), ("steady", 18)])
 def test_shortage_names_stream_and_needed_budget(policy: str, needed: float) -> None:
     """The freshness of A is 15 seconds and its window 10, so (A B) has 5 seconds: 60 / 5 = 12 rows per second.
 
@@ -114,7 +114,7 @@ def test_shortage_names_stream_and_needed_budget(policy: str, needed: float) -> 
     assert allocate(BUSHY, needed * 1.001, policy, refreshes).feasible
 
 
-@pytest.mark.parametrize("policy", ["lp", "jaqpot"])
+@pytest.mark.parametrize("policy", ["lp", "jaqpot", "steady"])
 def test_unreachable_freshness_shortage(policy: str) -> None:
     found = allocate(BUSHY, 1000, policy, compute_refresh_rates(BUSHY, {"C": 11}))
     assert found.shortage is not None

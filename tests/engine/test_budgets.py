@@ -273,13 +273,34 @@ def test_largest_budget() -> None:
     assert engine.push(data)["q"].num_rows == exact.push(data)["q"].num_rows
 
 
-def test_metrics_shortage_of_freshness() -> None:
+@pytest.mark.parametrize("policy", ["jaqpot", "steady", "lp"])
+def test_metrics_shortage_of_freshness(policy: str) -> None:
     engine = started(CHAIN + " FRESHNESS A 12", state="eager")
     fed(engine, range(12))
-    engine.budget(150, "jaqpot")
+    engine.budget(150 if policy == "jaqpot" else 20, policy)
     fed(engine, range(12, 16))
     assert "freshness of" in engine.metrics("q")["budget"]["shortage"]
     assert "a budget of" in engine.metrics("q")["budget"]["shortage"]
+
+
+@pytest.mark.parametrize("policy", ["steady", "jaqpot", "grepp", "equal-hj"])
+def test_stationary_load_keeps_its_allocation(policy: str) -> None:
+    """A new allocation replaces the one in use only if it promises 5 % more results."""
+    engine, looks = started(CHAIN, state="eager"), [0]
+    engine.budget(300, policy)
+    (over,) = engine.overloads("q")
+    review = over.review
+
+    def count() -> None:
+        looks[0] += 1
+        review()
+
+    over.shedding.review = count
+    fed(engine, range(60))
+    early = engine.metrics("q")["budget"]["swaps"]
+    fed(engine, range(60, 100))
+    assert looks[0] > 20
+    assert engine.metrics("q")["budget"]["swaps"] - early <= 1
 
 
 # ── time per push ────────────────────────────────────────────────────────────────────────────────────────────────────
