@@ -23,7 +23,8 @@ from penstock.lab.papers.state_slice.streams import (
 
 TINY = SliceScale(
     seconds=8, rates=(20,), memory_rates=(30,), sigmas=(0.5,), joins=(0.1, 0.4), counts=(12, 24), query_counts=(1, 30),
-    scaling_streams=PoissonStreams(60, 22, 0.05), scaling_window=2, sample=3, changing_queries=5, rounds=1,
+    scaling_streams=PoissonStreams(60, 22, 0.05), scaling_window=2,
+    fast_rate=40, fast_seconds=8, read_queries=8, sample=3, changing_queries=5, rounds=1,
 )  # fmt: skip
 
 QUERIES = [SliceQuery(SECOND), SliceQuery(3 * SECOND, 0.5), SliceQuery(2 * SECOND, 0.2), SliceQuery(4 * SECOND, 0.5)]
@@ -97,9 +98,11 @@ def test_report_checks_tables_and_figures() -> None:
     assert checks.keys() >= {
         "rows_vs_minimum", "bytes_saved_over_pull_up", "bytes_saved_over_push_down", "service_rate_vs_best_rival",
         "cpu_vs_largest_query", "row_bytes_vs_largest_query", "slowest_batch_of_a_change", "all_windows_vs_one",
+        "service_rate_over_unshared", "crowd_read_over_unshared",
     }  # fmt: skip
     assert checks["service_results_differ"]["ok"]
     assert checks["sampled_queries_differ"]["ok"]
     assert {f"slice-figure-{number}.png" for number in (17, 18, 19)} <= report.figures.keys()
     assert len(value["memory"]) == 3
+    assert len(value["beyond"]) == 2
     assert [row["queries"] for row in value["crowds"]] == [1, 30]

@@ -1,4 +1,9 @@
-"""Figure 19 of the State-Slice paper: chains of slices for the windows of Table 4, and the cost of a slice."""
+"""Figure 19 of the State-Slice paper: many windows (Table 4), and the cost of a slice.
+
+The paper compares Mem-Opt with CPU-Opt chains. Without filters the engine runs both as one join: its results are sorted
+by age once, and merging slices changes neither state nor work. So the engine is compared with one join and a router,
+which is the chain with all slices merged, and with one join for each query.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,11 @@ from functools import partial
 from itertools import pairwise
 
 from penstock.lab.papers.state_slice import figures
-from penstock.lab.papers.state_slice.rivals import CpuOpt, PullUp, StateSlice
+from penstock.lab.papers.state_slice.rivals import PullUp, StateSlice, Unshared
 from penstock.lab.papers.state_slice.runs import BuildSharing, run_side_by_side
 from penstock.lab.papers.state_slice.scale import SliceScale
 from penstock.lab.papers.state_slice.streams import SECOND, PoissonStreams, SliceQuery, build_engine
-from penstock.lab.report import Report, ReportRow, Section, check_at_least_unless, check_at_most
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most
 from penstock.lab.timing import TurnTimer
 from penstock.plan import Rates, SharedWindows, choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
 from penstock.progress import ProgressStep
@@ -34,7 +39,7 @@ def spread_windows(ends: Sequence[float], count: int) -> tuple[float, ...]:
 
 
 def report_chains(report: Report, scale: SliceScale, step: ProgressStep) -> None:
-    """Compare the engine with one join and a router, which is the chain with all slices merged, and with the model."""
+    """Compare the engine with its rivals, and the paper's chains by the model."""
     rows = []
     rate, joins = scale.rates[-1], scale.joins[0]
     pushes = list(PoissonStreams(rate, scale.seconds, joins).generate_pushes())
@@ -43,19 +48,20 @@ def report_chains(report: Report, scale: SliceScale, step: ProgressStep) -> None
         for count in scale.counts:
             windows = SharedWindows(spread_windows(ends, count))
             queries = [SliceQuery(round(end * SECOND)) for end in windows.ends]
-            chains: dict[str, BuildSharing] = {"state_slice": StateSlice, "cpu_opt": CpuOpt, "pull_up": PullUp}
+            chains: dict[str, BuildSharing] = {"state_slice": StateSlice, "pull_up": PullUp, "unshared": Unshared}
             found = run_side_by_side(queries, pushes, scale.rounds, chains)
             rates = {f"{chain}_s": round(outcome.rate) for chain, outcome in found.items()}
-            gain = round(rates["cpu_opt_s"] / rates["state_slice_s"], 3)
-            rows.append({"windows": name, "queries": count, **rates, "cpu_opt_gain": gain, **_build_model_row(windows)})
-    title = "Figure 19: results per second of CPU, and the best chain by the model"
+            gain = round(rates["state_slice_s"] / rates["unshared_s"], 3)
+            rows.append(
+                {"windows": name, "queries": count, **rates, "over_unshared": gain, **_build_model_row(windows)}
+            )
+    title = "Figure 19: results per second of CPU, all tables built, and the best chain by the model"
     report.sections.append(Section("chains", title, rows))
     report.figures["slice-figure-19.png"] = figures.draw_chains(rows)
-    merging = _report_slice_cost(report, scale, step)
-    gains = [row["cpu_opt_gain"] for row in rows if row["queries"] == scale.counts[-1] and row["windows"] != "uniform"]
-    unit = f"times its service rate, {scale.counts[-1]} queries, skewed windows"
-    why = "all slices merged save less"
-    report.checks.append(check_at_least_unless("cpu_opt_vs_mem_opt", max(gains), 1.2, merging, why, unit))
+    _report_slice_cost(report, scale, step)
+    gains = [row["over_unshared"] for row in rows if row["queries"] == scale.counts[-1]]
+    unit = f"times the service rate of unshared joins, {scale.counts[-1]} queries, the worst of Table 4"
+    report.checks.append(check_at_least("service_rate_over_unshared", min(gains), 3, unit))
 
 
 def _build_model_row(windows: SharedWindows) -> ReportRow:
@@ -71,10 +77,10 @@ def _build_model_row(windows: SharedWindows) -> ReportRow:
     return found
 
 
-def _report_slice_cost(report: Report, scale: SliceScale, step: ProgressStep) -> float:
+def _report_slice_cost(report: Report, scale: SliceScale, step: ProgressStep) -> None:
     """The CPU of pushes of the same number of queries with few and many windows. No result table is built.
 
-    Returns the CPU with all windows over that with one window: the most that merging of slices can save.
+    All windows over one window is the most that merging of slices can save.
     """
     step("the cost of a slice")
     count = scale.counts[-1]
@@ -106,4 +112,3 @@ def _report_slice_cost(report: Report, scale: SliceScale, step: ProgressStep) ->
         check_at_most("all_windows_vs_one", spent[kinds[-1]] / spent[1], 1.2, f"times the CPU, {count} windows"),
         check_at_most("overhead_of_a_slice", 1e9 * each / tuples, 10, "ns for each slice and tuple"),
     ]
-    return spent[kinds[-1]] / spent[1]

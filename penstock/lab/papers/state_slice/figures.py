@@ -55,6 +55,7 @@ def draw_chains(rows: Sequence[ReportRow]) -> bytes:
         queries = [row["queries"] for row in own]
         panel.plot(queries, [row["state_slice_s"] / 1e6 for row in own], "o-", label="engine (a slice for each window)")
         panel.plot(queries, [row["pull_up_s"] / 1e6 for row in own], "^-", label="all merged, with a router")
+        panel.plot(queries, [row["unshared_s"] / 1e6 for row in own], "s-", label="a join for each query")
         panel.set(xlabel="queries", ylabel="million results per CPU second", title=windows, ylim=(0, None))
     panels[0].legend(fontsize="small")
     return encode_png(drawing)

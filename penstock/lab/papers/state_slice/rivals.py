@@ -70,19 +70,6 @@ class StateSlice(EngineStrategy):
     share = True
 
 
-class CpuOpt(StateSlice):
-    """State-Slice with slices merged for the least work, after some pushes."""
-
-    _RESLICE_AFTER = 10
-    _pushes = 0
-
-    def push(self, data: PushTables) -> list[pa.Table]:
-        self._pushes += 1
-        if self._pushes == self._RESLICE_AFTER:
-            self.engine.reslice("cpu-opt")
-        return super().push(data)
-
-
 class Unshared(EngineStrategy):
     """One join for each query."""
 

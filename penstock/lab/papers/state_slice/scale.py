@@ -24,6 +24,11 @@ class SliceScale:
     counts: tuple[int, ...] = (12, 24, 36)
     query_counts: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)
     scaling_streams: PoissonStreams = SCALING_STREAMS
+    fast_rate: int = 800
+    fast_seconds: int = 36
+    """The setting with strong filters and ten times the paper's highest rate."""
+    read_queries: int = 100
+    """The size of the crowd of which every result is read."""
     scaling_window: int = 20
     filters: int = 20
     sample: int = 5
