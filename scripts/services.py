@@ -41,10 +41,13 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 _KAFKA_SETTINGS = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.guarded.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+    user_penstock="{password}";
 log.dirs={data}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -207,20 +210,24 @@ def copy_kafka() -> Path:
 
 
 def start_kafka(entry: dict[str, Any] | None) -> dict[str, Any]:
-    """Start a broker. With an entry of an earlier one: on the same port, with its data."""
+    """Start a broker, which asks for a password on a second port. With an earlier entry: with its ports and data."""
     java, jars = find_java(), copy_kafka()
     place = FOLDER / "kafka"
-    port, controller = (entry["port"], entry["controller"]) if entry else (choose_port(), choose_port())
+    if entry is None or "guarded" not in entry:
+        entry = None
+        ports = {name: choose_port() for name in ("port", "controller", "guarded")}
+        own: dict[str, Any] = {**ports, "password": secrets.token_hex(12)}
+    else:
+        own = {name: entry[name] for name in ("port", "controller", "guarded", "password")}
     command = [java, "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
     settings = place / "server.properties"
     if entry is None or not settings.exists():
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        settings.write_text(_KAFKA_SETTINGS.format(port=port, controller=controller, data=place / "data"))
+        settings.write_text(_KAFKA_SETTINGS.format(**own, data=place / "data"))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         run_command([*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)])
-    found = launch([*command, "kafka.Kafka", str(settings)], place / "kafka.log", port)
-    return {**found, "controller": controller}
+    return {**own, **launch([*command, "kafka.Kafka", str(settings)], place / "kafka.log", own["port"])}
 
 
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────────────────

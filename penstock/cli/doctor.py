@@ -28,12 +28,18 @@ from penstock.spark.environment import (
     check_spark_home,
     check_worker_python,
     explain_worker_failure,
+    parse_version,
 )
 from penstock.spark.session import SHORT_RUN_SETTINGS, create_log_file, local_session
 
 _GIB = 2**30
 _LEAST_DISK = 1 * _GIB
 _LEAST_MEMORY = 2 * _GIB
+_SPARK_CONNECTORS = (
+    ("Delta's connector for Spark", "4.2", "deltalake"),
+    ("Iceberg's connector for Spark", "4.1", "pyiceberg"),
+)
+"""Connectors with the newest Spark that they had a release for in November 2026, and what Penstock uses."""
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -72,6 +78,10 @@ def check_connectors(version: str) -> Iterator[Finding]:
 
     found, remedy = describe_connector(version)
     yield Finding("Kafka", "ok", found, remedy)
+    for name, newest, package in _SPARK_CONNECTORS:
+        if parse_version(version)[:2] > parse_version(newest):
+            told = f"no release for Spark {version}; the newest is for Spark {newest}"
+            yield Finding(name, "ok", told, f"not needed: sources and sinks use the package {package}")
     for requirement in CONNECTOR_PACKAGES:
         finding = check_package(requirement)
         missing = finding.condition in ("PACKAGE_MISSING", "SPARK_NOT_INSTALLED")

@@ -56,6 +56,9 @@ LABS = {
     "nexmark": Lab("penstock.lab.nexmark.experiments", "the queries of Nexmark, their answers compared with DuckDB"),
     "tpch": Lab("penstock.lab.tpch.experiments", "the queries of TPC-H over streams, compared with DuckDB"),
     "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart", True),
+    "ends": Lab(
+        "penstock.lab.ends.experiments", "a join from topics of Kafka, from files, and by Spark's own join", True
+    ),
     "peers": Lab(
         "penstock.lab.peers.experiments", "Penstock compared with Spark's own joins, PyFlink and Pathway", True
     ),

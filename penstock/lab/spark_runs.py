@@ -43,10 +43,21 @@ def run_in_temp_dir(
 
 def run_penstock(spark: SparkSession, workload: JoinWorkload, folder: Path) -> tuple[BatchCosts, list[int]]:
     """One pipeline for all queries of the workload."""
+
+    def declare(pipe: Pipeline, name: str) -> None:
+        pipe.stream(name, workload.read(spark, folder / "data", name), "ts")
+
+    return run_pipeline(spark, workload, folder, declare)
+
+
+def run_pipeline(
+    spark: SparkSession, workload: JoinWorkload, folder: Path, declare: Callable[[Pipeline, str], object]
+) -> tuple[BatchCosts, list[int]]:
+    """One pipeline for all queries of the workload. `declare` declares a stream by its name."""
     counters = [CountingSink() for _ in workload.queries]
     pipe = Pipeline(spark)
     for name in workload.names:
-        pipe.stream(name, workload.read(spark, folder / "data", name), "ts")
+        declare(pipe, name)
     for number, query in enumerate(workload.queries):
         pipe.query(f"q{number}", workload.build_cql(query), sink=counters[number])
     run = pipe.start(folder / "checkpoint", cells=CELLS)

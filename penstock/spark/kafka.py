@@ -14,10 +14,11 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -33,7 +34,9 @@ _OTHER_JARS = ("org.apache.kafka:kafka-clients:3.9.1", "org.apache.commons:commo
 _RELEASES = ("4.3.0", "4.2.1", "4.2.0", "4.1.4", "4.1.3", "4.1.2", "4.1.1", "4.1.0", "4.0.0")
 _PAYLOAD_OPTIONS = ("payload", "schema", "registry", "delimiter")
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_DRIVER_LOADER = "org.apache.spark.util.MutableURLClassLoader"
 _FETCH_SECONDS = 60
+_SERVERS, _SUBSCRIPTIONS = "kafka.bootstrap.servers", ("subscribe", "subscribePattern", "assign")
 _CENTRAL, _REPOSITORY = "https://repo.maven.apache.org/maven2", "PENSTOCK_MAVEN"
 """Maven Central, and the environment variable that names another repository."""
 
@@ -106,6 +109,32 @@ def list_fetched_jars(version: str) -> list[Path]:
     return sorted(get_jar_folder(version).glob("*.jar"))
 
 
+@dataclass(frozen=True)
+class KafkaUse:
+    """What the streams of a run read from Kafka: the addresses of brokers, as host:port, and the topics."""
+
+    brokers: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+
+
+NO_KAFKA = KafkaUse()
+
+
+def find_kafka_use(frames: Iterable[DataFrame]) -> KafkaUse:
+    """The brokers and topics that streaming DataFrames read."""
+    brokers, topics = set[str](), set[str]()
+    for frame in frames:
+        leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+        for leaf in (leaves.apply(number) for number in range(leaves.length())):
+            if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+                options = leaf.extraOptions()
+                brokers |= set(filter(None, (options.get(_SERVERS) or "").split(",")))
+                topics |= {
+                    found for name in _SUBSCRIPTIONS if options.containsKey(_SERVERS) and (found := options.get(name))
+                }
+    return KafkaUse(frozenset(brokers), frozenset(topics))
+
+
 def describe_connector(version: str) -> tuple[str, str]:
     """What `penstock doctor` says of the connector: what was fetched, and what to do."""
     jars = list_fetched_jars(version)
@@ -132,9 +161,20 @@ def add_connector(spark: SparkSession) -> None:
                 f"{spark.version}"
             )
             raise ResourceError("SOURCE_PACKAGE_MISSING", message, format="kafka") from None
+        driver = _find_driver_loader(jvm)
         loader = spark._jsparkSession.sessionState().resourceLoader()
         for jar in jars:
+            if driver is not None:
+                driver.addURL(jvm.java.io.File(str(jar)).toURI().toURL())  # type: ignore[union-attr]
             loader.addJar(str(jar))  # what ADD JAR does, without a path in a text
+
+
+def _find_driver_loader(jvm: Any) -> Any:
+    """Spark's own class loader, above that of the session. Without the jars there, errors of tasks cannot be read."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    while loader is not None and loader.getClass().getName() != _DRIVER_LOADER:
+        loader = loader.getParent()
+    return loader
 
 
 # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────

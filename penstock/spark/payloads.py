@@ -182,7 +182,8 @@ def _read_json(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
 def _read_debezium(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
     """Change records of Debezium, with or without their schema: the row after a change, or before a deletion.
 
-    The columns `_op` and `ts_ms` are those of the record: '-' for a deletion, and the time of the change.
+    The columns `_op` and `ts_ms` are those of the record: '-' for a deletion, and the time of the change, in
+    milliseconds or as a time.
     """
     row = pa.struct([field for field in fields if field.name not in ("_op", "ts_ms")])
     envelope = pa.schema([("before", row), ("after", row), ("op", pa.string()), ("ts_ms", pa.int64())])
@@ -198,7 +199,10 @@ def _read_debezium(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
     rows = pc.if_else(deleted, parts["before"], parts["after"])
     if rows.null_count:
         raise ValueError("the payload has no row")
-    own = {"_op": pc.if_else(deleted, "-", "+"), "ts_ms": parts["ts_ms"]}
+    time = parts["ts_ms"]
+    if any(each.name == "ts_ms" and pa.types.is_string(each.type) for each in fields):  # declared as a TIMESTAMP
+        time = time.cast(pa.timestamp("ms")).cast(pa.string())
+    own = {"_op": pc.if_else(deleted, "-", "+"), "ts_ms": time}
     columns = [own[each.name] if each.name in own else pc.struct_field(rows, each.name) for each in fields]
     return pa.table([each.cast(field.type) for each, field in zip(columns, fields, strict=True)], schema=fields)
 

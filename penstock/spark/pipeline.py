@@ -59,7 +59,7 @@ from penstock.spark.driver.query_frame import build_query_frame, pack_streams
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.environment import require_session
 from penstock.spark.heartbeat import is_clocked
-from penstock.spark.kafka import select_records
+from penstock.spark.kafka import find_kafka_use, select_records
 from penstock.spark.layout import Layout
 from penstock.spark.payloads import REJECT_COLUMNS, Payload
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
@@ -429,7 +429,8 @@ class Pipeline:
             self._sinks.update(restored)
         for note in found.notes:
             _LOG.warning("%s: %s", place, note)
-        return StartedPipeline(query, batch_sink, log, place, settings, found.notes)
+        kafka = find_kafka_use(self._frames.values())
+        return StartedPipeline(query, batch_sink, log, place, settings, found.notes, kafka)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]

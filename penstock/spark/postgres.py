@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 
 from penstock.cql import format_type, redact, resolve_secrets
 from penstock.errors import DataError, QueryError, ResourceError, UnsupportedError
+from penstock.spark.waits import watch_server
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -91,16 +92,18 @@ class PostgresTable:
         """Do work in a transaction. While the server is away it is tried again, for some seconds."""
         psycopg = import_psycopg()
         end, pause = time.monotonic() + seconds, _FIRST_PAUSE
-        while True:
-            try:
-                with self.connect() as connection:
-                    return work(connection)
-            except (UnreachableError, psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if time.monotonic() + pause > end:
-                    raise
-                _LOG.warning("%s: %s; trying again", self, redact(str(error)).strip())
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        with watch_server(str(self)) as begin_wait:
+            while True:
+                try:
+                    with self.connect() as connection:
+                        return work(connection)
+                except (UnreachableError, psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    if time.monotonic() + pause > end:
+                        raise
+                    _LOG.warning("%s: %s; trying again", self, redact(str(error)).strip())
+                begin_wait()
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class UnreachableError(ResourceError):

@@ -24,6 +24,7 @@ from penstock.spark.driver.run_commands import RunCommands
 from penstock.spark.driver.started_pipeline import StartedPipeline
 from penstock.spark.heartbeat import Heartbeat, is_clocked
 from penstock.spark.spec import PipelineSpec
+from penstock.spark.waits import list_waits
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Run(QueryHandle, RunCommands):
     """
 
     def __init__(self, pipeline: ChangeablePipeline, started: StartedPipeline) -> None:
-        QueryHandle.__init__(self, started.query)
+        QueryHandle.__init__(self, started.query, started.kafka.topics)
         RunCommands.__init__(self, started.batch_sink, CommandSender(pipeline, started))
         self._started = started
         started.batch_sink.listen(log_batch)
@@ -80,6 +81,7 @@ class Run(QueryHandle, RunCommands):
     def status(self) -> dict[str, Any]:
         """Spark's status, and that of the pipeline.
 
+        - `waiting`: a sentence for each broker of Kafka and server of a sink that does not answer now.
         - `budgets`: the queries that shed work.
         - `failures`: the queries that have stopped because a function or an aggregate failed: in which cells, and why.
         - `notices`: streams that hold others back, late rows, units of time; see docs/troubleshooting.md.
@@ -88,8 +90,10 @@ class Run(QueryHandle, RunCommands):
         - `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
         - `rejected_commands`: files in the checkpoint that were not commands when the run started.
         """
+        found = super().status
         return {
-            **super().status,
+            **found,
+            "waiting": list_waits(str(found["message"]), self._started.kafka.brokers),
             "budgets": self._batch_sink.list_budgets(),
             "failures": self._batch_sink.list_failures(),
             "notices": self._batch_sink.list_notices(),

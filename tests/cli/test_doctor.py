@@ -11,7 +11,14 @@ import pytest
 from environment_cases import ROOT, build_bare_interpreter, run_command, write_java_home
 from rich.console import Console
 
-from penstock.cli.doctor import check_temporary_folder, check_workers, format_json, is_fine, print_findings
+from penstock.cli.doctor import (
+    check_connectors,
+    check_temporary_folder,
+    check_workers,
+    format_json,
+    is_fine,
+    print_findings,
+)
 from penstock.spark.environment import Finding
 
 PROBLEM = Finding("java", "problem", "found [none]", "install it", "NO_JAVA")
@@ -91,3 +98,12 @@ def test_temporary_folder(tmp_path: Path) -> None:
     refused = check_temporary_folder("files", "TMPDIR", str(tmp_path / "file"))
     assert (refused.level, refused.condition) == ("problem", "TEMP_NOT_WRITABLE")
     assert "TMPDIR" in refused.remedy
+
+
+def test_connectors_without_a_release() -> None:
+    def list_names(version: str) -> list[str]:
+        return [each.name for each in check_connectors(version) if "no release" in each.found]
+
+    assert list_names("4.3.0") == ["Delta's connector for Spark", "Iceberg's connector for Spark"]
+    assert list_names("4.2.1") == ["Iceberg's connector for Spark"]
+    assert list_names("4.1.0") == []

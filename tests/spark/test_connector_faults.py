@@ -148,39 +148,6 @@ def test_driver_killed_twice_and_servers_restarted(spark: Any, tmp_path: Path, d
     assert np.array_equal(sort_rows(written), join)
 
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "shipments.cql"
-
-
-def stamp(minutes: int) -> str:
-    return f"2026-03-01T{8 + minutes // 60:02d}:{minutes % 60:02d}:00Z"
-
-
-def test_shipments_example(spark: Any, tmp_path: Path, database: Database) -> None:
-    broker = Broker(spark)
-    text = EXAMPLE.read_text().replace("localhost:9092", broker.servers).replace("'localhost'", "'127.0.0.1'")
-    text = text.replace("port 5432", f"port {database.options['port']}").replace("SHOP_PASSWORD", "TEST_PHRASE")
-    text = text.replace("table 'lorries'", f"table '{database.schema}.lorries'").replace("'out/", f"'{tmp_path}/out/")
-    for topic in ("orders", "payments", "shipments"):
-        text = text.replace(f"subscribe '{topic}'", f"subscribe '{broker.name(topic)}'")
-    script = tmp_path / "script.cql"
-    script.write_text(text)
-    ids = range(60)
-    broker.send_rows("orders", [{"ts": stamp(at), "id": at, "item": "book", "amount": 1.5} for at in ids])
-    broker.send_rows("payments", [{"ts": stamp(at + 1), "id": at, "paid": 1.5} for at in ids if at % 3])
-    late = [(at + 10 - 9 * (at % 2), at) for at in ids]  # every second one is reported nine minutes late
-    broker.send("shipments", [f"{stamp(minute)},{at},lorry-{at % 2}" for minute, at in late])
-    driver = start_driver(script, database, "--once")
-    assert driver.wait(timeout=500) == 0, (tmp_path / "log").read_text()[-3000:]
-    found = DeltaTable(tmp_path / "out" / "shipments" / "delivered").to_pyarrow_table().to_pylist()
-    # the largest time of shipments is 09:08, less the lateness of ten minutes
-    assert sorted(row["id"] for row in found) == [
-        at for minute, at in sorted(late, key=lambda each: each[1]) if at % 3 and max(minute, at + 1) < 58
-    ]
-    parcels = dict(database.read("lorries", "lorry, parcels"))
-    assert parcels == {name: sum(at % 2 == int(name[-1]) and minute < 58 for minute, at in late) for name in parcels}
-    assert len(parcels) == 2
-
-
 UPDATING = """CREATE TABLE prices (ts_ms BIGINT, item BIGINT, price DOUBLE, PRIMARY KEY (item)) TIMESTAMP BY ts_ms
     FROM kafka OPTIONS (kafka.bootstrap.servers '{servers}', subscribe '{prices}', startingOffsets 'earliest',
         payload 'debezium');

@@ -188,6 +188,9 @@ def test_debezium_payloads() -> None:
     rows, dead = Payload("debezium").decode(records, stream)
     assert [tuple(row.values()) for row in rows.to_pylist()] == [(5, 1, "a", "+"), (6, 1, "a", "-"), (7, 2, None, "+")]
     assert [row["_offset"] for row in dead.to_pylist()] == [3, 4, 5, 7]
+    timed = describe_stream("s", {"ts_ms": "timestamp", "k": "bigint", "v": "string", "_op": "string"}, "ts_ms")
+    found, _ = Payload("debezium").decode(records, timed)
+    assert found.column("ts_ms").cast(pa.int64()).to_pylist() == [5000, 6000, 7000]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -171,42 +169,3 @@ def test_pipeline_with_restart(spark: Any, tmp_path: Path, database: Database) -
     assert database.read("log") == expected
     net = {(k, n): sum(1 if op == "+" else -1 for a, b, op, _ in expected if (a, b) == (k, n)) for k, n, *_ in expected}
     assert database.read("answer", "k, n") == sorted((row for row, count in net.items() if count), key=repr)
-
-
-SCRIPT = """
-CREATE STREAM a (ts BIGINT, k BIGINT, v STRING) TIMESTAMP BY ts FROM parquet OPTIONS (path '{folder}/a');
-CREATE TABLE names (k BIGINT, name STRING) FROM postgres OPTIONS (
-    host '127.0.0.1', port {port}, user 'penstock', dbname 'postgres', password secret('TEST_PHRASE'),
-    table '{schema}.names');
-CREATE SINK out TO postgres OPTIONS (
-    host '127.0.0.1', port {port}, user 'penstock', dbname 'postgres', password secret('TEST_PHRASE'),
-    table '{schema}.out', create true, sslmode 'prefer');
-INSERT INTO out SELECT a.k, names.name FROM a [NOW] AS a, names WHERE a.k = names.k;
-"""
-
-
-def test_secret_is_in_no_output_or_file(tmp_path: Path, database: Database) -> None:
-    """A script reads and writes PostgreSQL with a secret of the environment; then the password is wrong."""
-    database.execute(f"CREATE TABLE {database.schema}.names (k bigint, name text)")
-    database.execute(f"INSERT INTO {database.schema}.names VALUES (0, 'zero'), (1, '')")
-    write_file(tmp_path / "a" / "0.parquet", make_rows(0), 0)
-    script = tmp_path / "script.cql"
-    script.write_text(SCRIPT.format(folder=tmp_path, port=database.options["port"], schema=database.schema))
-    wrong = "wr0ng-phrase-of-this-test"
-    told = ""
-    for phrase, commands in ((database.password, ("check", "explain", "run")), (wrong, ("run",))):
-        for command in commands:
-            options = ["--once", "--checkpoint", str(tmp_path / "ck")] if command == "run" else []
-            ended = subprocess.run(
-                [sys.executable, "-m", "penstock", command, str(script), *options], text=True, check=False,
-                env={**os.environ, "TEST_PHRASE": phrase, "TMPDIR": str(tmp_path)}, capture_output=True,
-            )  # fmt: skip
-            told += ended.stdout + ended.stderr
-            assert ended.returncode == (0 if phrase == database.password else 1), told
-    assert "POSTGRES_UNREACHABLE" in told
-    assert database.read("out", "k, name") == [(0, "zero")] * 3 + [(1, "")] * 2
-    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    for phrase in (database.password, wrong):
-        assert phrase not in told
-        assert not any(phrase.encode() in content for content in files)

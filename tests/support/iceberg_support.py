@@ -26,6 +26,9 @@ class Lake:
         catalog.create_namespace_if_not_exists("db")
         catalog.create_table(f"db.{table}", schema)
 
+    def drop(self, table: str) -> None:
+        load_catalog("default", **self.options).drop_table(f"db.{table}")
+
     def load(self, table: str) -> Any:
         return load_catalog("default", **self.options).load_table(f"db.{table}")
 

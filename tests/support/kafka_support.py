@@ -22,6 +22,8 @@ class Broker:
     def __init__(self, spark: Any) -> None:
         entry = require_service("kafka")
         self.servers = f"127.0.0.1:{entry['port']}"
+        self.guarded_servers = f"127.0.0.1:{entry['guarded']}"
+        self.password = entry["password"]
         self.spark = spark
         self._number = uuid.uuid4().hex[:8]
         os.environ.setdefault("PENSTOCK_JARS", str(SCRIPT.FOLDER / "jars"))
@@ -47,6 +49,37 @@ class Broker:
         """The objects of a topic, and their headers."""
         found = self._load(topic).selectExpr("cast(value as string) as value", "headers").collect()
         return [(json.loads(row.value), {each.key: each.value.decode() for each in row.headers or ()}) for row in found]
+
+    def delete_records(self, topic: str, before: int) -> None:
+        """Remove the first records of the partition 0, as the retention of a broker does."""
+        jvm, gateway = self.spark._jvm, self.spark.sparkContext._gateway
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+        def call(name: str, method: str, *given: Any) -> Any:
+            kind = jvm.java.lang.Class.forName(f"org.apache.kafka.{name}", True, loader)
+            values = gateway.new_array(jvm.java.lang.Object, len(given))
+            for at, value in enumerate(given):
+                values[at] = value
+            if not method:
+                return kind.getConstructors()[0].newInstance(values)
+            found = [each for each in kind.getMethods() if each.getName() == method]
+            found = [each for each in found if each.getParameterCount() == len(given)]
+            return next(each for each in found if "Map" not in each.toString()).invoke(None, values)
+
+        settings = jvm.java.util.Properties()
+        settings.setProperty("bootstrap.servers", self.servers)
+        partition = call("common.TopicPartition", "", self.name(topic), 0)
+        place = call("clients.admin.RecordsToDelete", "beforeOffset", jvm.java.lang.Long(str(before)))
+        admin = call("clients.admin.Admin", "create", settings)
+        try:
+            admin.deleteRecords(jvm.java.util.Collections.singletonMap(partition, place)).all().get()
+        finally:
+            admin.close()
+
+    def write_jaas(self, password: str) -> str:
+        """The option kafka.sasl.jaas.config for the guarded port."""
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        return f'{module} required username="penstock" password="{password}";'
 
     def count(self, topic: str) -> int:
         return int(self._load(topic).count())

@@ -53,7 +53,16 @@ def require_service(name: str) -> dict[str, Any]:
 
 def restart_service(name: str) -> None:
     """End a service and start it again, with its data and on its port."""
+    stop_service(name)
+    start_service(name)
+
+
+def stop_service(name: str) -> None:
+    """End a service, and keep its data and its port."""
     SCRIPT.stop((name,), keep=True)
+
+
+def start_service(name: str) -> None:
     assert not SCRIPT.start(names=(name,))
 
 

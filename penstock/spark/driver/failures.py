@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from penstock import errors
+from penstock.spark.driver.kafka_failures import explain_kafka_failure
 from penstock.spark.environment import explain_worker_failure
 
 _PENSTOCK_ERROR = re.compile(r"(?:penstock\.errors|penstock\.cql\.errors)\.(\w+): \[([A-Z_]+)\] (.+)")
@@ -16,17 +18,19 @@ _SQLSTATE = re.compile(r" SQLSTATE: \w+.*")
 _RETRY_HINT = "fix the cause and start again: no data is lost"
 
 
-def translate_error(error: Exception) -> errors.PenstockError:
-    """The error of this package for a failed streaming query."""
+def translate_error(error: Exception, topics: Collection[str] = ()) -> errors.PenstockError:
+    """The error of this package for a failed streaming query, which reads these topics of Kafka."""
     text = str(error)
     worker = explain_worker_failure(text)
-    ours, unread = _PENSTOCK_ERROR.findall(text), _READ_ERROR.search(text)
+    ours, unread, kafka = _PENSTOCK_ERROR.findall(text), _READ_ERROR.search(text), explain_kafka_failure(text, topics)
     if worker is not None:
         found: errors.PenstockError = worker
     elif ours:
         name, condition, message = ours[-1]
         kind = getattr(errors, name, errors.PenstockError)
         found = kind(condition, message)
+    elif kafka is not None:
+        found = kafka
     elif unread:
         found = errors.DataError("SOURCE_UNREADABLE", f"{_SQLSTATE.sub('', unread[1]).rstrip('. ')}; {_RETRY_HINT}")
     else:

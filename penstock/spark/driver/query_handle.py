@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -17,8 +18,10 @@ _POLL_SECONDS = 0.05
 class QueryHandle:
     """A Spark streaming query under Spark's own names."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, topics: Collection[str] = ()) -> None:
+        """`topics`: those that it reads from Kafka, for errors."""
         self._query = query
+        self._topics = topics
 
     @property
     def id(self) -> str:
@@ -58,21 +61,21 @@ class QueryHandle:
     def exception(self) -> PenstockError | None:
         """Why the run failed; its `__cause__` is Spark's own exception."""
         failure = self._query.exception()
-        return None if failure is None else translate_error(failure)
+        return None if failure is None else translate_error(failure, self._topics)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait for the end of the run, at most `timeout` seconds; True if it has ended. Raises its failure."""
         try:
             return self._query.awaitTermination(timeout)
         except StreamingQueryException as error:
-            raise translate_error(error) from error
+            raise translate_error(error, self._topics) from error
 
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until all data that are available now have been processed."""
         try:
             self._query.processAllAvailable()
         except StreamingQueryException as error:
-            raise translate_error(error) from error
+            raise translate_error(error, self._topics) from error
 
     def stop(self) -> None:
         """Stop the run; it can be started again from its checkpoint."""

@@ -207,7 +207,7 @@ def describe_run(run: RequestedRun) -> dict[str, Any]:
     types = {stream.name: stream.time_type for stream in run.spec.streams}
     return {
         "checkpoint": run.checkpointLocation,
-        "message": status["message"],
+        "message": "; ".join([status["message"], *status["waiting"]]),
         "batch": metrics["batch"],
         "cells": run.spec.cells,
         "inputRowsPerSecond": None if progress is None else progress["inputRowsPerSecond"],

@@ -11,6 +11,7 @@ from penstock.adapt import Action, Rules
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.control import CommandLog
+from penstock.spark.kafka import NO_KAFKA, KafkaUse
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class StartedPipeline:
     adapt_settings: AdaptSettings | None
     notes: tuple[str, ...] = ()
     """What the start took over from the checkpoint with changes, in sentences."""
+    kafka: KafkaUse = NO_KAFKA
+    """The brokers and topics of Kafka that its streams are read from."""
 
     @property
     def cells(self) -> int:
