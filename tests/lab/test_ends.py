@@ -41,3 +41,4 @@ def test_every_run_has_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = report.sections[0].rows
     assert len(rows) == 3
     assert len({row["results"] for row in rows}) == 1
+    assert rows[0]["results"] > 100

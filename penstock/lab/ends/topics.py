@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from penstock.lab.join_workloads import JoinWorkload
 
 BROKER_VARIABLE = "PENSTOCK_KAFKA"
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"}
 _STATE = Path("build", "services", "state.json")
 """Where `make services` writes its ports."""
 
@@ -47,7 +48,9 @@ class TopicWorkload(JoinWorkload):
         for name in self.names:
             for batch in range(self.batches):
                 frame = spark.createDataFrame(self.generate_table(name, batch)).coalesce(1)
-                value = F.to_json(F.struct(*(F.col(each) for each in frame.columns))).cast("binary").alias("value")
+                value = (
+                    F.to_json(F.struct(*(F.col(each) for each in frame.columns)), _TIMES).cast("binary").alias("value")
+                )
                 records = frame.select(value, F.lit(0).alias("partition"), F.lit(self.prefix + name).alias("topic"))
                 records.write.format("kafka").option("kafka.bootstrap.servers", self.servers).save()
 
@@ -64,7 +67,7 @@ class TopicWorkload(JoinWorkload):
     def read(self, spark: SparkSession, folder: Path, name: str) -> DataFrame:  # noqa: ARG002 - see the base class
         """The rows of a stream, parsed by Spark."""
         keys = "".join(f"{column} bigint, " for column in self.columns[name])
-        row = F.from_json(F.col("value").cast("string"), f"ts timestamp_ntz, {keys}v bigint").alias("row")
+        row = F.from_json(F.col("value").cast("string"), f"ts timestamp, {keys}v bigint", _TIMES).alias("row")
         return self.read_records(spark, name).select(row).select("row.*")
 
     def write(self, folder: Path) -> None:
