@@ -28,6 +28,7 @@ def test_report_without_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.services
+@pytest.mark.flaky(reruns=2, only_rerun=["Python worker failed to connect back"])  # Spark waits ten seconds for it
 def test_every_run_has_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
