@@ -153,3 +153,16 @@ def test_late_tuple_to_late_output(engine: ps.Engine) -> None:
     engine.push({"A": a((8, 1))})
     engine.push({"A": a((7, 1), (9, 1))})
     assert engine.late("A").column("ts").to_pylist() == [at(7)]
+
+
+@pytest.mark.parametrize("test", ["A.l > A.l", "A.m BETWEEN A.m AND A.m", "A.l > 3"])
+def test_filter_without_order_is_refused_in_shared_join(test: str) -> None:
+    engine = ps.Engine()
+    for name in "AB":
+        columns = {"ts": "bigint", "k": "bigint", "l": "array<bigint>", "m": "map<string, bigint>"}
+        engine.stream(name, columns, time="ts")
+    text = "SELECT A.k FROM A, B WHERE A.k = B.k AND {} WINDOW 5"
+    engine.query("fine", text.format("A.k > 1"))
+    with pytest.raises(ps.PenstockError, match=r"cannot compare .*line 1, column 42"):
+        engine.query("bad", text.format(test))
+    assert list(engine.queries) == ["fine"]
