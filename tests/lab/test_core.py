@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import UnsupportedError
 from penstock.lab import LABS, select_labs
 from penstock.lab.core import experiments as core
+from penstock.lab.core.latency import LatencyGrid, fit_exponent
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
 from penstock.lab.report import Report, check_at_most, check_equals, combine_reports, split_columns
@@ -22,6 +23,8 @@ TINY = core.CoreScale(
     keys=40,
     seconds=600,
     rounds=1,
+    latency=LatencyGrid((2, 3), (100, 200), (1, 4), window=100, pushes=8, idle_queries=3),
+    limited=(3_000, 1_000),
     tops=(50, 200),
 )
 
@@ -64,9 +67,18 @@ def test_core_measures_checks_and_draws(tmp_path) -> None:
     assert len(found["throughput"]) == 4
     assert all(row["engine_rows_s"] > 0 and row["loop_rows_s"] > 0 for row in found["throughput"])
     assert [row["history"] for row in found["memory"]] == ["1x", "4x"]
+    assert {"push of 3 tuples, 3-way join, p50", "3 idle queries", "exponent of a push over window rows"} <= set(checks)
+    assert all(0 < row["p50 µs"] <= row["p99 µs"] for row in found["latency_streams"])
+    assert checks["results under a memory limit as in memory"]["ok"]
+    assert found["limited"][0]["results"] > 0
     assert found["profile"]
     assert found["machine"]["cores"] >= 1
     assert (tmp_path / "core-throughput.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_exponent_of_cost() -> None:
+    rows = [{"rows": size, "p50 µs": 3.0 * size**0.5} for size in (1, 10, 1_000)]
+    assert round(fit_exponent(rows, "rows"), 6) == 0.5
 
 
 def test_check_goal() -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-from penstock.lab.core import memory, throughput
+from penstock.lab.core import latency, memory, throughput
+from penstock.lab.core.latency import LatencyGrid
+from penstock.lab.core.limited import measure_limited
 from penstock.lab.core.outer_joins import measure_outer_joins
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
@@ -30,6 +32,9 @@ class CoreScale:
     seconds: int = 6000
     parts: int = 12
     rounds: int = 3
+    latency: LatencyGrid = field(default_factory=LatencyGrid)
+    limited: tuple[int, int] = (200_000, 1_000)
+    """Rows of each window, and bytes of a row, of the run under a memory limit."""
     tops: tuple[int, ...] = (1_000, 10_000, 100_000)
     """The numbers of rows of a group whose first rows are kept, ascending."""
 
@@ -39,18 +44,28 @@ class CoreScale:
 
 
 FULL = CoreScale(rounds=5)
-QUICK = CoreScale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), (5_000, 20), (50_000, 3))))
+QUICK = CoreScale(
+    Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), (5_000, 20), (50_000, 3))),
+    latency=LatencyGrid(ways=(2, 3, 5), pushes=200),
+    limited=(100_000, 1_000),
+)
+WINDOWS_OVER_LIMIT = 5
+"""How many times the memory limit the windows of the run under a limit hold."""
 
 
 def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("core", quick)
-    with show_progress("lab core", scale.grid.cases + 5) as step:
+    with show_progress("lab core", scale.grid.cases + 7) as step:
         grid_rows = list(throughput.measure(scale.grid, step))
         report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
         report.figures["core-throughput.png"] = throughput.draw_throughput(grid_rows)
         step("W3 against DuckDB")
         _compare_with_duckdb(scale, report)
+        step("processor time of a push")
+        _check_latency(scale, report)
+        step("windows above the memory limit")
+        _check_limited(scale, report)
         step("W3: memory at 1 and 4 times the history")
         _check_memory(scale, report)
         step("first 10 rows of each group")
@@ -130,6 +145,41 @@ def _check_memory(scale: CoreScale, report: Report) -> None:
     report.checks += [
         check_at_most("rss_4x_over_1x", four_times["peak_mib"] / once["peak_mib"], 1.2, "times the peak"),
         check_at_most("rss_growth_over_history", growth, 0.1, "of the bytes of 3 more histories"),
+    ]
+
+
+def _check_latency(scale: CoreScale, report: Report) -> None:
+    """One row per stream is pushed at a time, except where the rows of a push are what varies."""
+    tables = latency.measure(scale.latency)
+    for varied, rows in tables.items():
+        title = f"Processor time of a push by {varied}"
+        report.sections.append(Section(f"latency_{varied.replace(' ', '_')}", title, rows))
+    for row in tables["streams"]:
+        if row["streams"] == 3:
+            report.checks.append(check_at_most("push of 3 tuples, 3-way join, p50", row["p50 µs"], 150, "µs"))
+    none, many = tables["idle queries"]
+    more = (many["p50 µs"] - none["p50 µs"]) / none["p50 µs"]
+    report.checks.append(check_at_most(f"{many['idle queries']:,} idle queries", more, 0.1, "of a push more"))
+    limits = {"streams": 1.0, "window rows": 0.3, "rows of a push": 1.0}
+    for varied, most in limits.items():
+        slope = latency.fit_exponent(tables[varied], varied)
+        report.checks.append(check_at_most(f"exponent of a push over {varied}", slope, most, "on log axes"))
+
+
+def _check_limited(scale: CoreScale, report: Report) -> None:
+    """The same results, memory near the limit, and the cost of reading rows from disk."""
+    rows = measure_limited(*scale.limited, WINDOWS_OVER_LIMIT)
+    title = f"Windows of {WINDOWS_OVER_LIMIT} times the memory limit, and the same run in memory"
+    report.sections.append(Section("limited", title, rows))
+    free, limited = rows
+    same = int(all(free[name] == limited[name] for name in ("results", "checksum")))
+    peak = limited["added_peak_mib"] / limited["limit_mib"]
+    slower = limited["seconds"] / free["seconds"]
+    report.checks += [
+        check_equals("results under a memory limit as in memory", same, 1, "runs"),
+        check_at_most("peak memory under a limit", peak, 1.2, "of the limit"),
+        check_at_most("processor time under a memory limit", slower, 5, "times the run in memory"),
+        check_equals("files left by the engine", limited["files_left"], 0, "files"),
     ]
 
 
