@@ -139,9 +139,9 @@ def _build_array(values: Any, declared: pa.DataType | None) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         unit = np.datetime_data(values.dtype)[0]
         values = values if unit in _NUMPY_UNITS else values.astype(f"{values.dtype.kind}8[us]")
-    if declared is not None and pa.types.is_nested(declared):
-        return pa.array(values, declared, from_pandas=True)  # a dict is a struct or a map: only the type says which
     plain = isinstance(values, (list, tuple, range, np.ndarray))
+    if declared is not None and pa.types.is_nested(declared):  # a dict is a struct or a map: only the type says which
+        return pa.array(values, declared) if plain else pa.array(values, declared, from_pandas=True)
     if plain:
         with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
             return _refuse_numbers_as_times(pa.array(values), values)

@@ -96,6 +96,14 @@ def test_parts(expr: str, wanted: list[Any]) -> None:
     assert [row["v"] for row in run(f"SELECT {expr} AS v FROM t")] == wanted
 
 
+def test_nan_in_a_list_is_a_number() -> None:
+    engine = ps.Engine()
+    engine.stream("t", {"ts": "bigint", "a": "array<double>"}, time="ts")
+    engine.query("q", "SELECT a[0] AS x FROM t")
+    (row,) = engine.push({"t": [{"ts": 1, "a": [float("nan")]}]})["q"].to_pylist()
+    assert str(row["x"]) == "nan"
+
+
 def test_a_field_has_its_own_name() -> None:
     assert [*run("SELECT s.a, s.Inner.b, t.s FROM t")[0]] == ["a", "b", "s"]
 
