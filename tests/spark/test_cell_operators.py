@@ -16,8 +16,12 @@ from spark_support import merge_pushes, run_embedded
 from penstock.cql import Stream
 from penstock.spark.worker.cell_state import OutputRow
 from penstock.testing import Case, Push, random_case, random_operators_text
+from penstock.testing.closing_cases import random_closing_case
 from penstock.testing.frame_cases import random_frames_case
+from penstock.testing.grammar_cases import random_grammar_case
 from penstock.testing.nested_cases import random_nested_case
+from penstock.testing.relation_cases import random_relations_case
+from penstock.testing.window_cases import random_windows_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
 KINDS = [
@@ -56,6 +60,13 @@ KINDS = [
     "SELECT v, MAX(v) OVER (ORDER BY ts RANGE BETWEEN 2 PRECEDING AND 4 FOLLOWING) AS m FROM A WHERE k > 0",
     "SELECT n, COUNT(*) AS c FROM (SELECT LEAD(k) OVER (PARTITION BY v ORDER BY ts) AS n FROM A) AS t GROUP BY n",
     "SELECT k, window_start, COUNT(*) AS n FROM SESSION(A PARTITION BY k, ts, 4) GROUP BY k, window_start, window_end",
+    "SELECT A.k, A.v, B.v AS w FROM A [RANGE 9] LEFT JOIN B [RANGE 4] ON A.k = B.k EMIT ON WINDOW CLOSE",
+    "SELECT A.k, B.v AS w FROM A [RANGE 9] FULL JOIN B [RANGE 4] ON A.k = B.k EMIT CHANGES",
+    "SELECT k, v FROM A [RANGE 9] WHERE k IN (SELECT k FROM B [RANGE 4]) EMIT ON WINDOW CLOSE",
+    "SELECT k, v, k NOT IN (SELECT k FROM B [RANGE 4]) AS y FROM A [RANGE 9] EMIT CHANGES",
+    "SELECT k FROM A [RANGE 9] WHERE v > 1 OR EXISTS (SELECT 1 FROM B [RANGE 4] WHERE B.k = A.k) EMIT CHANGES",
+    "SELECT k, v FROM A [RANGE 9] QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) <= 2",
+    "DSTREAM (SELECT k FROM A [RANGE 9] ORDER BY v DESC LIMIT 3)",
     "SELECT b.k, COUNT(*) AS n FROM SEQ(A [RANGE 20] AS a, B [RANGE 9] AS b) MODE RECENT WHERE a.k = b.k GROUP BY b.k",
 ]
 
@@ -147,6 +158,19 @@ def split_pushes(rows: dict[str, pa.Table], count: int) -> tuple[Push, ...]:
     return tuple(
         Push({name: table.slice(place * size, size) for name, table in rows.items()}) for place in range(count)
     )
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_relations_on_cells(chunk: int) -> None:
+    """Joins of all kinds, subqueries, windows of time, tops, final rows, and the whole language."""
+    for seed in range(chunk, chunk + 10, 2):
+        case = (random_relations_case, random_windows_case, random_closing_case, draw_grammar)[seed // 2 % 4](seed)
+        case = merge_pushes(case, 12)
+        check_on_cells(case, case.query)
+
+
+def draw_grammar(seed: int) -> Case:
+    return random_grammar_case(seed).case
 
 
 def check_on_cells(case: Case, query: str) -> None:

@@ -20,6 +20,7 @@ KINDS = {
     "shared": 20,
     "counted": 20,
     "nested": 20,
+    "grammar": 40,
     "migrations": 20,
     "budgets": 10,
 }

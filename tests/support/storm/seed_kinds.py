@@ -67,6 +67,14 @@ def _load_nested() -> Check:
     return check_nesting
 
 
+def _load_grammar() -> Check:
+    from grammar_runs import check_run
+
+    from penstock.testing.grammar_cases import random_grammar_case
+
+    return lambda seed: check_run(random_grammar_case(seed))
+
+
 def _load_migrations() -> Check:
     from migration_runs import draw_migration_run
 
@@ -92,6 +100,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "shared": _load_shared,
     "counted": _load_counted,
     "nested": _load_nested,
+    "grammar": _load_grammar,
     "migrations": _load_migrations,
     "budgets": _load_budgets,
 }
