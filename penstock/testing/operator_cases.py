@@ -90,7 +90,9 @@ class _QueryWriter:
             return self._write_sequence()
         if feature == "distinct":
             return self._write_plain(rng.choice((["x"], ["x", "s"], ["v"], ["d", "b"], ["dt"])), distinct=True)
-        return self._write_grouped(slide=feature == "slide", keys=[] if feature == "global" else None)
+        slides = feature == "slide"
+        keys: list[str] | None = [] if feature == "global" or (slides and rng.random() < 0.3) else None
+        return self._write_grouped(slide=slides, keys=keys)
 
     def _write_combined(self, columns: list[str], depth: int, operator: str | None) -> str:
         if not depth:
