@@ -317,15 +317,15 @@ def lab(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(labs.LABS)}, or {labs.ALL}.")] = labs.ALL,
     quick: Annotated[bool, typer.Option("--quick", help="Measure less: smaller data and fewer rounds.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the tables and checks to this file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write JSON, figures and a report in HTML into this folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write JSON, figures and a report in HTML into this folder. Labs that are there stay."),
+    ] = None,
     _list: Annotated[
         bool, typer.Option("--list", callback=_print_labs, is_eager=True, help="List the labs with a description.")
     ] = False,
 ) -> None:
-    """Measure Penstock and its references. The exit code is 1 if a check misses its goal.
-
-    With --out the report has every lab of the folder: a lab that failed, or that you measure again, is replaced alone.
-    """
+    """Measure Penstock and its references. The exit code is 1 if a check misses its goal."""
     from penstock.lab.html_report import build_html  # noqa: PLC0415
     from penstock.lab.report import Report, combine_reports, write_json  # noqa: PLC0415
 
