@@ -41,7 +41,7 @@ class Query:
 
     isActive = True  # noqa: N815 - Spark's names
     lastProgress: Any = None  # noqa: N815
-    status: Mapping[str, Any] = {}
+    status: Mapping[str, Any] = {"message": ""}
     stopped = 0
 
     def exception(self) -> None:
