@@ -138,8 +138,8 @@ def _list_rows(join: JoinOperator, inputs: Mapping[str, JoinSource], arrivals: A
         waiting = None
         if alias in inputs:
             source, inlet = inputs[alias]
-            parts = [part for part in (inlet.unread(), source.held_rows(), arrivals[source]) if part is not None]
-            waiting = _select_rows(parts, until)
+            parts = [inlet.unread(), source.held_rows(), arrivals[source]]
+            waiting = _select_rows([part for part in parts if part is not None and len(part)], until)
         rows[alias] = _LeafRows(store, waiting)
     return rows
 
@@ -152,6 +152,8 @@ def _find_frontier(source: SourceOperator, arrived: Batch) -> int:
 
 def _select_rows(parts: list[Batch], until: int) -> Batch | None:
     """The rows up to a time, in temporal order."""
+    if not parts:
+        return None
     rows = concat([Batch(part.times, part.columns) for part in parts])
     chosen = np.flatnonzero(rows.times <= until)
     return rows.take(chosen[np.argsort(rows.times[chosen], kind="stable")]) if chosen.size else None

@@ -61,6 +61,15 @@ def test_bound_is_not_below_results(seed: int) -> None:
         assert engine.push(data)["q"].num_rows <= bound
 
 
+def test_streams_without_new_rows_are_counted() -> None:
+    """Rows that wait for another stream count in the push that lets the join read them."""
+    engine = make_engine(STAR, state="none")
+    row = {"ts": [4, 9], "k": ["a", "a"], "x": [1, 2]}
+    for data, results in (({"A": row, "B": row}, 0), ({"C": {**row, "ts": [4, 12]}}, 4), ({}, 0)):
+        forecast = forecast_results(engine, data, width=3, room=-1)
+        assert engine.push(data)["q"].num_rows == results == forecast
+
+
 def test_hot_key_is_refused_before_anything_changes() -> None:
     """The engine goes on as if the push had not been tried, with or without states."""
     for state in ("eager", "none"):
