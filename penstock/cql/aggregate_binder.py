@@ -64,8 +64,11 @@ class AggregateBinder:
         if name in AGGREGATE_SYNONYMS:
             return self._bind_synonym(name, node, given)
         entry = NAMED_AGGREGATES.get(name)
-        if given.order is not None and (entry is None or entry.form not in ("percentile", "list")):
-            advice = "only percentiles and STRING_AGG have an order; write ARG_MIN or ARG_MAX for the value of one row"
+        if given.order is not None and (entry is None or entry.form not in ("percentile", "list", "array")):
+            advice = (
+                "only percentiles, STRING_AGG and ARRAY_AGG have an order; "
+                "write ARG_MIN or ARG_MAX for the value of one row"
+            )
             raise self._typer.unsupported_error(node, f"ORDER BY in {name.upper()}", advice)
         if entry is None:
             return self._bind_user_aggregate(name, node, given)
@@ -75,7 +78,12 @@ class AggregateBinder:
             case "by_time":
                 return self._bind_by_time(entry, node, given)
             case "list":
-                return self._bind_list(entry, node, given)
+                self._check_count(node, given, 1, 2)
+                return self._bind_list(entry, node, given, self._read_separator(node, given))
+            case "array":
+                self._check_count(node, given, 1, 1)
+                given = replace(given, distinct=given.distinct or node.name.casefold() == "collect_set")
+                return self._bind_list(entry, node, given, None)
         return self._bind_plain(entry, node, given)
 
     def bind_filter(self, node: exp.Expr) -> Expr:
@@ -130,15 +138,21 @@ class AggregateBinder:
         operands = [*self._bind_values(node, given.nodes), Operand(given.nodes[0], time)]
         return self._typer.aggregate(entry, operands, distinct=False)
 
-    def _bind_list(self, entry: AggregateFunction, node: exp.Expr, given: _Arguments) -> Aggregate:
-        """Values in the order of ORDER BY; without it, in the order of the times of their rows, where they have one."""
-        self._check_count(node, given, 1, 2)
-        separator = _SEPARATORS[node.name.casefold()]
-        if len(given.nodes) == 2:
-            constant = self._binder.bind(given.nodes[1])
-            if not isinstance(constant, Literal) or constant.type != STRING or constant.value is None:
-                raise self._typer.error("TYPE_MISMATCH", "the separator is a string constant", given.nodes[1])
-            separator = str(constant.value)
+    def _read_separator(self, node: exp.Expr, given: _Arguments) -> str:
+        if len(given.nodes) == 1:
+            return _SEPARATORS[node.name.casefold()]
+        constant = self._binder.bind(given.nodes[1])
+        if not isinstance(constant, Literal) or constant.type != STRING or constant.value is None:
+            raise self._typer.error("TYPE_MISMATCH", "the separator is a string constant", given.nodes[1])
+        return str(constant.value)
+
+    def _bind_list(
+        self, entry: AggregateFunction, node: exp.Expr, given: _Arguments, separator: str | None
+    ) -> Aggregate:
+        """Values in the order of ORDER BY; without it, in the order of the times of their rows, where they have one.
+
+        `separator`: what stands between texts; None for an array.
+        """
         (value,) = self._bind_values(node, given.nodes[:1])
         keys = self._bind_order(node, given, value)
         operands = [value, *(Operand(value.node, key.expr) for key in keys)]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from penstock.expr.type_rules import (
     TypeRule,
+    type_array,
     type_average,
     type_choice,
     type_count,
@@ -20,7 +21,7 @@ from penstock.expr.type_rules import (
     type_text_list,
 )
 
-AggregateForm = Literal["plain", "percentile", "by_time", "list"]
+AggregateForm = Literal["plain", "percentile", "by_time", "list", "array"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class AggregateFunction:
     arity: int = 1
     """How many columns it takes."""
     form: AggregateForm = "plain"
-    """How it is written: `percentile` has a fraction and WITHIN GROUP, `list` a separator and ORDER BY, `by_time`
-    compares the times of rows."""
+    """How it is written: `percentile` has a fraction and WITHIN GROUP, `list` a separator and ORDER BY, `array`
+    ORDER BY alone, `by_time` compares the times of rows."""
     aliases: tuple[str, ...] = ()
     required: int = 1
 
@@ -71,6 +72,13 @@ _ENTRIES = (
     AggregateFunction("last", type_choice, form="by_time", required=2),
     AggregateFunction(
         "string_agg", type_text_list, "STRING_AGG needs a text, not", form="list", aliases=("listagg", "group_concat")
+    ),
+    AggregateFunction(
+        "array_agg",
+        type_array,
+        "ARRAY_AGG needs a value that has an order, not",
+        form="array",
+        aliases=("collect_list", "collect_set"),
     ),
 )
 

@@ -64,14 +64,15 @@ def _format_aggregate(expr: Aggregate) -> str:
         fraction, descending = expr.parameters
         order = f"{to_sql(expr.args[0])}{' DESC' * descending}"
         return f"{expr.function}({distinct}{fraction}) WITHIN GROUP (ORDER BY {order})"
-    if form == "list":
+    if form in ("list", "array"):
         separator, *terms = expr.parameters
         keys = ", ".join(
             f"{to_sql(arg)}{' DESC' * descending} NULLS {'FIRST' if nulls_first else 'LAST'}"
             for arg, (descending, nulls_first) in zip(expr.args[1:], terms, strict=True)
         )
         order = f" ORDER BY {keys}" if keys else ""
-        return f"{expr.function}({distinct}{to_sql(expr.args[0])}, {_format_string(separator)}{order})"
+        between = "" if separator is None else f", {_format_string(separator)}"
+        return f"{expr.function}({distinct}{to_sql(expr.args[0])}{between}{order})"
     shown = expr.args[:1] if form == "by_time" else expr.args
     return f"{expr.function}({distinct}{', '.join(map(to_sql, shown)) or '*'})"
 

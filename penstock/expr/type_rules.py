@@ -175,6 +175,13 @@ def type_text_list(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
     return Signature(tuple(arg.type for arg in args), STRING)
 
 
+def type_array(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """An array of the first argument, which can be sorted, and the terms that order it."""
+    if pa.types.is_nested(args[0].type):
+        return Mismatch((0,))
+    return Signature(tuple(arg.type for arg in args), pa.list_(args[0].type))
+
+
 def _widen_number(type_: pa.DataType) -> pa.DataType:
     return {"integer": INT, "float": DOUBLE}.get(classify_type(type_), type_)
 

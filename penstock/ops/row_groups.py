@@ -217,6 +217,8 @@ def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Changes:
 
 def equals_previous(column: pa.Array) -> Mask:
     """Whether each value but the first is the same as the one before it; NULL is NULL and NaN is NaN."""
+    if pa.types.is_list(column.type):
+        return _equals_previous_list(column)
     before, now = column.slice(0, len(column) - 1), column.slice(1)
     same = pc.equal(before, now)
     if pa.types.is_floating(column.type):
@@ -226,3 +228,19 @@ def equals_previous(column: pa.Array) -> Mask:
         same = pc.or_(pc.fill_null(same, False), nulls)
     result: Mask = same.to_numpy(zero_copy_only=False)
     return result
+
+
+def _equals_previous_list(column: pa.ListArray) -> Mask:
+    """As `equals_previous`, for arrays: of the same length, and with the same values at every place."""
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    lengths, valid = np.diff(offsets), column.is_valid().to_numpy(zero_copy_only=False)
+    same: Mask = (valid[1:] == valid[:-1]) & ((lengths[1:] == lengths[:-1]) | ~valid[1:])
+    compared = np.flatnonzero(same & valid[1:] & (lengths[1:] > 0))
+    if not compared.size:
+        return same
+    counts = lengths[compared]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.stack([np.repeat(offsets[compared + side], counts) + within for side in (0, 1)], axis=1)
+    pairs = equals_previous(column.values.take(pa.array(places.ravel())))[::2]
+    same[compared] = np.logical_and.reduceat(pairs, np.cumsum(counts) - counts)
+    return same

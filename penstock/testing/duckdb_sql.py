@@ -288,15 +288,19 @@ def _format_list(node: Aggregate, arguments: Sequence[str]) -> str:
         f"{key} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
         for key, (descending, nulls_first) in zip(keys, orders, strict=True)
     ]
+    ordered = f"{'DISTINCT ' * node.distinct}{value}"
+    order = f"ORDER BY {', '.join([*terms, value])}"
+    if separator is None:
+        return f"coalesce(list({ordered} {order}) FILTER (WHERE {value} IS NOT NULL), [])"
     quoted = "'" + separator.replace("'", "''") + "'"
-    return f"string_agg({'DISTINCT ' * node.distinct}{value}, {quoted} ORDER BY {', '.join([*terms, value])})"
+    return f"string_agg({ordered}, {quoted} {order})"
 
 
 ORDERED_FORMATS: dict[str, Callable[[Aggregate, Sequence[str]], str]] = {
     **dict.fromkeys(("var_samp", "var_pop", "stddev_samp", "stddev_pop"), _format_variance),
     **dict.fromkeys(("percentile_cont", "percentile_disc"), _format_percentile),
     **dict.fromkeys(("arg_min", "arg_max", "first", "last"), _format_choice),
-    "string_agg": _format_list,
+    **dict.fromkeys(("string_agg", "array_agg"), _format_list),
 }
 
 

@@ -27,7 +27,9 @@ def compute_aggregate(node: Aggregate, members: list[Env], classes: Mapping[str,
         rows = list({to_comparison_key(row[0]): row for row in rows}.values())
     if node.function == "count":
         return len(rows)
-    return AGGREGATE_MEANINGS[node.function](node, rows) if rows else None
+    if not rows:
+        return [] if node.function == "array_agg" else None
+    return AGGREGATE_MEANINGS[node.function](node, rows)
 
 
 Row = tuple[Any, ...]
@@ -77,7 +79,8 @@ def _compute_list(node: Aggregate, rows: list[Row]) -> Any:
         nulls = [row for row in rows if row[place] is None]
         known = sorted(known, key=lambda row: to_comparison_key(row[place]), reverse=descending)
         rows = nulls + known if nulls_first else known + nulls
-    return separator.join(row[0] for row in rows)
+    values = [row[0] for row in rows]
+    return values if separator is None else separator.join(values)
 
 
 AGGREGATE_MEANINGS: dict[str, Callable[[Aggregate, list[Row]], Any]] = {
@@ -88,7 +91,7 @@ AGGREGATE_MEANINGS: dict[str, Callable[[Aggregate, list[Row]], Any]] = {
     **dict.fromkeys(("var_samp", "var_pop", "stddev_samp", "stddev_pop"), _compute_variance),
     **dict.fromkeys(("percentile_cont", "percentile_disc"), _compute_percentile),
     **dict.fromkeys(("arg_min", "arg_max", "first", "last"), _compute_choice),
-    "string_agg": _compute_list,
+    **dict.fromkeys(("string_agg", "array_agg"), _compute_list),
 }
 """By aggregate, its value over rows of arguments, of which there is at least one."""
 

@@ -32,7 +32,7 @@ def test_every_aggregate_has_an_accumulator() -> None:
     for name in AGGREGATES:
         argument = Column("s", "x", INT)
         count = max(AGGREGATES[name].arity, AGGREGATES[name].required)
-        parameters = {"percentile": (0.5, False), "list": ("",)}.get(AGGREGATES[name].form, ())
+        parameters = {"percentile": (0.5, False), "list": ("",), "array": (None,)}.get(AGGREGATES[name].form, ())
         made = make_accumulator(Aggregate(name, (argument,) * count, False, INT, parameters), SHIPPED)
         assert callable(made.apply)
     assert {"count", *AGGREGATE_MEANINGS} == AGGREGATES.keys()

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.cql import Catalog, CqlError, bind_query, bind_script
 from penstock.expr import Aggregate, to_sql
 from penstock.ops.aggregate.exact_sum import ExactSum
-from penstock.ops.row_groups import find_change_points
+from penstock.ops.row_groups import equals_previous, find_change_points
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 
@@ -88,6 +88,25 @@ def test_lists_have_an_order() -> None:
     assert list(found.values()) == ["a,b,c,a", "a-a-c-b", "abca", "a,b,c", "a,b,c,a", "c,a,a,b", None]
 
 
+def test_arrays_have_an_order() -> None:
+    """As in Spark NULLs are left out, and the array of no values is empty."""
+    rows = [(2, 0, 1.0, "c"), (1, 0, None, "b"), (1, 0, 3.0, "a"), (3, 0, 2.0, "a"), (3, 0, 2.0, None)]
+    names = ("ARRAY_AGG(s)", "COLLECT_LIST(s ORDER BY v DESC NULLS LAST)", "COLLECT_SET(s)", "ARRAY_AGG(DISTINCT v)",
+             "ARRAY_AGG(s) FILTER (WHERE v > 9)", "ARRAY_AGG(s)[1]", "CARDINALITY(ARRAY_AGG(v))")  # fmt: skip
+    found = run(", ".join(f"{name} AS c{i}" for i, name in enumerate(names)), rows)
+    assert list(found.values()) == [
+        ["a", "b", "c", "a"], ["a", "a", "c", "b"], ["a", "b", "c"], [1.0, 2.0, 3.0], [], "b", 4
+    ]  # fmt: skip
+
+
+def test_equal_arrays_are_not_written_again() -> None:
+    """Arrays are compared by their values: NaN is NaN, and another order or length is another array."""
+    nan = math.nan
+    values = [[1.0, nan], [1.0, nan], [nan, 1.0], [], [], None, None, [1.0], [1.0, 2.0], [1.0, None], [1.0, None]]
+    same = equals_previous(pa.array([[0.0], *values], pa.list_(pa.float64())).slice(1))
+    assert same.tolist() == [True, False, False, True, False, True, False, False, False, True]
+
+
 def test_user_aggregate_that_sees_nulls() -> None:
     class CountRows:
         type, nulls = "bigint", True
@@ -123,6 +142,9 @@ def test_user_aggregate_that_sees_nulls() -> None:
         ("STRING_AGG(DISTINCT s, ',' ORDER BY v)", "ORDER_BY_NOT_SHOWN"),
         ("UPPER(s) WITHIN GROUP (ORDER BY v)", "SYNTAX_ERROR"),
         ("MEDIAN(MAX(v))", "AGGREGATE_NOT_ALLOWED"),
+        ("ARRAY_AGG(ARRAY[v])", "TYPE_MISMATCH"),
+        ("ARRAY_AGG(v, s)", "ARGUMENT_COUNT"),
+        ("COLLECT_SET(s ORDER BY v)", "ORDER_BY_NOT_SHOWN"),
     ],
 )
 def test_bad_calls_are_refused(item: str, condition: str) -> None:
@@ -140,7 +162,8 @@ def test_texts_of_aggregates_are_read_again() -> None:
     for item in (
         "percentile_cont(DISTINCT 0.5) WITHIN GROUP (ORDER BY A.v DESC)",
         "string_agg(A.s, '\\'' ORDER BY A.v DESC NULLS LAST, A.k NULLS FIRST)",
-        "string_agg(DISTINCT A.s, ',')", "arg_min(A.s, A.v)", "last(A.v)",
+        "string_agg(DISTINCT A.s, ',')", "arg_min(A.s, A.v)", "last(A.v)", "array_agg(DISTINCT A.v)",
+        "array_agg(A.s ORDER BY A.v DESC NULLS LAST)",
     ):  # fmt: skip
         (shown,) = bind_query(f"SELECT {item} AS x FROM A", build_catalog()).body.items
         assert isinstance(shown.expr, Aggregate)

@@ -19,6 +19,7 @@ CALLS = (
     "MAX_BY({x}, {s})", "STRING_AGG({s}, ',')", "STRING_AGG(DISTINCT {s}, '+')", "BOOL_AND({x} > 2)", "COUNT(*)",
     "LISTAGG({s}, '-') WITHIN GROUP (ORDER BY {x} DESC NULLS LAST, {v})", "MEDIAN({v}) FILTER (WHERE {x} > 3)",
     "STRING_AGG({s}, '') FILTER (WHERE {v} > 0)", "SUM({x})", "APPROX_COUNT_DISTINCT({s})", "MEDIAN(DISTINCT {x})",
+    "ARRAY_AGG({v})", "COLLECT_SET({s})", "ARRAY_AGG({x} ORDER BY {v} DESC) FILTER (WHERE {x} > 2)",
 )  # fmt: skip
 SOURCES = (
     "A [RANGE 9]", "A [ROWS 5]", "A", "A [RANGE 12 SLIDE 5]", "TUMBLE(A, ts, 10) AS A", "A [PARTITION BY k ROWS 3]",

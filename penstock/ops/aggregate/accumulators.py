@@ -145,6 +145,6 @@ ACCUMULATORS: dict[str, Callable[[Aggregate, Maintenance], Accumulator]] = {
     ),
     **dict.fromkeys(("percentile_cont", "percentile_disc"), PercentileAccumulator),
     **dict.fromkeys(("arg_min", "arg_max", "first", "last"), ChoiceAccumulator),
-    "string_agg": ListAccumulator,
+    **dict.fromkeys(("string_agg", "array_agg"), ListAccumulator),
 }
 """The accumulators of the aggregates in `expr.aggregates.AGGREGATES`, by name."""

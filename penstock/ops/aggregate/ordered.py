@@ -1,11 +1,11 @@
-"""Percentiles, ARG_MIN, ARG_MAX, FIRST, LAST and STRING_AGG: aggregates of the sorted rows of a group.
+"""Percentiles, ARG_MIN, ARG_MAX, FIRST, LAST, STRING_AGG and ARRAY_AGG: aggregates of the sorted rows of a group.
 
 Law: at every point the rows that a group has then are sorted by the terms of the aggregate and, where these are equal,
 by the value. A percentile reads one or two positions: PERCENTILE_CONT the place fraction * (n - 1), between two values
 in proportion, PERCENTILE_DISC the first value at or after fraction * n. ARG_MIN and FIRST read the first row, ARG_MAX
-and LAST the last one. STRING_AGG joins all values. Rows that agree in all terms and the value are interchangeable, so
-the result depends on the rows alone.
-State: the sort words of every row, and a treap for each group. Cost: O(log n) a change; STRING_AGG O(n) a change, which
+and LAST the last one. STRING_AGG and ARRAY_AGG have all values. Rows that agree in all terms and the value are
+interchangeable, so the result depends on the rows alone.
+State: the sort words of every row, and a treap for each group. Cost: O(log n) a change; lists O(n) a change, which
 is the length of its result. Python only for each new distinct text or decimal.
 """
 
@@ -142,10 +142,11 @@ class PercentileAccumulator(_SelectingAccumulator):
 
 
 class ListAccumulator:
-    """STRING_AGG: the values of a group in their order, with a separator between them."""
+    """STRING_AGG and ARRAY_AGG: the values of a group in their order, with a separator between them or as an array."""
 
     def __init__(self, aggregate: Aggregate, maintenance: Maintenance) -> None:
         value, *keys = (arg.type for arg in aggregate.args)
+        self._type = aggregate.type
         self._separator, *orders = aggregate.parameters
         sorts = [(SortColumn("key", *order), key) for key, order in zip(keys, orders, strict=True)]
         self._groups = OrderedGroups([*sorts, (SortColumn("value", False, True), value)], maintenance)
@@ -161,6 +162,8 @@ class ListAccumulator:
         )  # fmt: skip
         values = groups.read_values(found)
         groups.free()
+        if self._separator is None:
+            return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, self._type)
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), values)
         joined = pc.binary_join(lists, self._separator).cast(pa.string())
         return pc.if_else(pa.array(np.diff(offsets) > 0), joined, pa.scalar(None, pa.string()))
