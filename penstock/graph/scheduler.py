@@ -3,6 +3,9 @@
 Law: the cycle ends only when no operator has work, and no operator can enable one that idles. Strategies and break
 nodes change the order of the work, never the results. The graph may be edited between any two steps: the cycle
 continues with the new table.
+
+A turn has a fixed cost. While nobody gets results during the run, an operator therefore waits until those that it reads
+have no work, or until many turns of rows wait for it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from penstock.graph.state_table import StateRow, StateTable, fork_name
 from penstock.graph.timestamps import can_idle, find_enabler, list_reached
 
 StepObserver = Callable[[Node, int], None]
+
+_HELD_TURNS = 16
+"""An operator does not wait for more rows when so many turns of rows wait: buffers stay small."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class _Topology:
     """By operator: those that may have other work after it ran."""
     idle_candidates: list[str] = field(default_factory=list)
     """The operators that can wait for a time that a source knows."""
+    producers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By operator: those that it reads."""
 
     @classmethod
     def from_graph(cls, graph: Graph) -> _Topology:
@@ -43,6 +51,7 @@ class _Topology:
             {node.id: node.operator.has_work for node in graph},
             {node.id: (node.id, *list_reached(node)) for node in graph},
             [node.id for node in graph if can_idle(node)],
+            {node.id: frozenset(before.id for before in node.predecessors) for node in graph},
         )
 
 
@@ -58,6 +67,8 @@ class GraphScheduler:
         self._next_turn = 0
         self._topology = _Topology(StateTable(()))
         self._ready: set[str] = set()
+        self._prompt = True
+        """Whether somebody gets results during the run, so that operators do not wait for more rows."""
         self.ran: dict[str, Node] = {}
         """The operators that ran in the last run, by their ids."""
 
@@ -71,6 +82,7 @@ class GraphScheduler:
         if self._topology.table is not self._graph.table:
             self._topology = _Topology.from_graph(self._graph)
         self.ran = {}
+        self._prompt = self.on_step is not None or bool(self.deliver_after)
         for node in self._topology.sources:
             if node.operator.has_work():
                 self._execute(node)
@@ -110,7 +122,7 @@ class GraphScheduler:
         if not self._ready:
             return next(filter(None, map(self.find_enabler, self._topology.idle_candidates)), None)
         places, turn = self._topology.places, self._next_turn
-        found = min(self._ready, key=lambda state: (places[state] < turn, places[state]))
+        found = min(filter(self.has_work, self._ready), key=lambda state: (places[state] < turn, places[state]))
         self._next_turn = places[found] + 1
         return found
 
@@ -134,14 +146,22 @@ class GraphScheduler:
         return self._topology.table.by_state[state]
 
     def has_work(self, state: str) -> bool:
-        return state in self._ready
+        return state in self._ready and (self._prompt or not self._waits_for_rows(state))
 
     def find_enabler(self, state: str) -> str | None:
         found = find_enabler(self._graph[state]) if state in self._topology.idle_candidates else None
         return None if found is None else found.id
 
     def find_runnable(self, state: str) -> str | None:
-        return state if state in self._ready else self.find_enabler(state)
+        if state in self._ready:
+            return state if self.has_work(state) else None
+        return self.find_enabler(state)
+
+    def _waits_for_rows(self, state: str) -> bool:
+        """Whether operators that it reads have work, and few rows wait for it."""
+        if self._ready.isdisjoint(self._topology.producers[state]):
+            return False
+        return sum(reader.waiting() for reader in self._graph[state].readers) < _HELD_TURNS * self._batch
 
     def list_lagging_readers(self, fork: StateRow) -> Sequence[str]:
         before = self._graph[fork.predecessors[0]]

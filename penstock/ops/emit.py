@@ -30,6 +30,7 @@ from penstock.ops.protocol import (
     StreamRows,
     as_changes,
     concat,
+    sort_changes,
 )
 from penstock.ops.time_merge import pass_frontier
 from penstock.state import as_times
@@ -87,8 +88,7 @@ class EmitChangesOperator(BatchMapper):
     """All changes of the answer, with `_op`: '+' where a row enters, '-' where it leaves."""
 
     def _map_batch(self, batch: Batch) -> Batch:
-        changes = as_changes(batch)
-        changes = changes.take(np.lexsort((changes.signs, changes.times)))
+        changes = sort_changes(as_changes(batch))
         signs = pa.DictionaryArray.from_arrays(pa.array((changes.signs < 0).astype(np.int8)), ["+", "-"])
         return Batch(changes.times, {**changes.columns, "_op": signs.dictionary_decode()})
 

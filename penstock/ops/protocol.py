@@ -81,6 +81,8 @@ class Changes(Batch):
 
 
 B = TypeVar("B", bound=Batch)
+_LONGEST_SPAN = 1 << 62
+"""Twice a shorter span of times fits into 64 bits."""
 
 
 def as_changes(batch: Batch) -> Changes:
@@ -110,6 +112,21 @@ def concat(batches: Sequence[B]) -> B:
         np.concatenate(signs) if signs else None,
         np.concatenate(numbers) if numbers else None,
     )
+
+
+def sort_changes(changes: Changes) -> Changes:
+    """Changes in temporal order; within an instant, rows leave before others enter."""
+    order = order_changes(changes.times, changes.signs)
+    return changes if order is None else changes.take(order)
+
+
+def order_changes(times: I64, signs: I8) -> I64 | None:
+    """The places of changes in the order of `sort_changes`; None if they have it."""
+    first = int(times.min(initial=0))
+    if int(times.max(initial=0)) - first >= _LONGEST_SPAN:
+        return np.lexsort((signs, times))
+    key = 2 * (times - first) + (signs > 0)
+    return None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
 
 
 def merge_changes(ends: B | None, inserts: B | None) -> B | None:

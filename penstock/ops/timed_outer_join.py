@@ -34,6 +34,8 @@ from penstock.ops.protocol import (
     SavedState,
     as_changes,
     concat,
+    order_changes,
+    sort_changes,
 )
 from penstock.ops.row_groups import make_empty_changes
 from penstock.ops.time_merge import compute_bound, has_ready
@@ -69,6 +71,7 @@ class TimedOuterJoinOperator(QueryOperator):
         self.id = id_
         self.inlets = tuple(inlets)
         self._outlet = outlet
+        self._part = part
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
         self._emits_ends = emits_ends
@@ -91,10 +94,10 @@ class TimedOuterJoinOperator(QueryOperator):
         bound = compute_bound(self.inlets, whole=True)
         pairs, *kept = [inlet.read(bound) for inlet in self.inlets]
         found = [self._select_pairs(batch) for batch in pairs] if self._shows_pairs else []
-        entered = [_select_entered(batch) for batch in pairs]
+        entered = concat([self._select_entered(batch) for batch in pairs]) if pairs else None
         for place, (side, rows) in enumerate(zip(self._sides, kept, strict=True)):
-            for batch in rows:
-                side.add(batch)
+            if rows:
+                side.add(concat(rows))
             changed = side.advance(entered, bound)
             found += [] if changed is None else [self._number(changed, 1 + place)]
         self._write([batch for batch in found if len(batch)])
@@ -129,27 +132,27 @@ class TimedOuterJoinOperator(QueryOperator):
             return self._number(replace(pairs, columns=columns), 0)
         return Batch(pairs.times, columns)
 
+    def _select_entered(self, pairs: Batch) -> Batch:
+        """When pairs enter, until when they last, and the numbers of their rows."""
+        names = {END_TIME, *(side.pair_number for side in self._part.sides)} & pairs.columns.keys()
+        entered = Batch(pairs.times, {name: pairs.columns[name] for name in sorted(names)})
+        if pairs.signs is None or pairs.signs.min(initial=1) > 0:
+            return entered
+        return entered.take(np.flatnonzero(pairs.signs > 0))
+
     def _number(self, changes: Changes, place: int) -> Changes:
         return replace(changes, numbers=changes.numbers * (1 + len(self._sides)) + place)
 
     def _write(self, found: list[Batch]) -> None:
-        if not self._emits_ends:
-            found = [Batch(batch.times, batch.columns) for batch in found]
         if not found:
             return
-        merged = found[0]
-        if len(found) > 1:
-            merged = concat(found)
-            merged = merged.take(np.argsort(merged.times, kind="stable"))
+        if self._emits_ends:
+            merged: Batch = sort_changes(as_changes(concat(found)))
+        else:
+            merged = concat([Batch(batch.times, batch.columns) for batch in found])
+            merged = merged if len(found) == 1 else merged.take(np.argsort(merged.times, kind="stable"))
         self._emitted += len(merged)
         self._outlet.write(merged)
-
-
-def _select_entered(batch: Batch) -> Batch:
-    """The rows that enter, of changes or of rows."""
-    if batch.signs is None or batch.signs.min(initial=1) > 0:
-        return batch
-    return batch.take(np.flatnonzero(batch.signs > 0))
 
 
 def _find_distinct(slots: I64, size: int) -> I64:
@@ -232,11 +235,11 @@ class _CoveredRows:
         )
         self._new += len(rows)
 
-    def advance(self, pairs: Sequence[Batch], until: int) -> Changes | None:
+    def advance(self, pairs: Batch | None, until: int) -> Changes | None:
         """The rows that enter and leave the answer up to an instant, given the pairs that enter by then."""
         events, checked = [], [np.arange(self._size - self._new, self._size)]
-        for batch in pairs:
-            found, touched = self._cover(batch)
+        if pairs is not None:
+            found, touched = self._cover(pairs)
             events.append(found)
             checked.append(touched)
         self._new = 0
@@ -290,14 +293,15 @@ class _CoveredRows:
             times, slots, signs = times[entered], slots[entered], signs[entered]
         if not times.size:
             return None
-        order = np.lexsort((signs, times)) if self._emits_ends else np.argsort(times, kind="stable")
-        times, slots, signs = times[order], slots[order], signs[order]
-        numbers = self._assign_entries(times, slots, signs) if self._emits_ends else slots
+        order = order_changes(times, signs) if self._emits_ends else np.argsort(times, kind="stable")
+        if order is not None:
+            times, slots, signs = times[order], slots[order], signs[order]
+        numbers = self._assign_entries(slots, signs) if self._emits_ends else slots
         return Changes(times, self._read(slots), signs, numbers)
 
-    def _assign_entries(self, times: I64, slots: I64, signs: I8) -> I64:
-        """The number of each change: a row leaves with the number with which it entered."""
-        order = np.lexsort((times, slots))
+    def _assign_entries(self, slots: I64, signs: I8) -> I64:
+        """The number of each change, in temporal order: a row leaves with the number with which it entered."""
+        order = np.argsort(slots, kind="stable")
         slots, entered = slots[order], signs[order] > 0
         numbers = self._entries[slots]
         count = int(np.count_nonzero(entered))
@@ -402,12 +406,12 @@ class _FinalRows(_CoveredRows):
     def add(self, rows: Batch) -> None:
         super().add(replace(rows, times=np.full(len(rows), ALWAYS)))
 
-    def advance(self, pairs: Sequence[Batch], until: int) -> Changes | None:
-        found = [self._match(batch) for batch in pairs]
+    def advance(self, pairs: Batch | None, until: int) -> Changes | None:
+        matched = None if pairs is None else self._match(pairs)
         end = self._head + int(np.searchsorted(self._dies[self._head : self._size], until, side="right"))
         unmatched = self._head + np.flatnonzero(self._covered[self._head : end] == ALWAYS)
         self._head = end
-        changes = self._write_final(found, unmatched)
+        changes = self._write_final(matched, unmatched)
         self._free()
         return changes
 
@@ -426,22 +430,22 @@ class _FinalRows(_CoveredRows):
         return matched, pairs.times[known[fresh[first]]]
 
     @abstractmethod
-    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:
+    def _write_final(self, matched: tuple[I64, I64] | None, unmatched: I64) -> Changes | None:
         """The rows that are final."""
 
 
 class _UnmatchedRows(_FinalRows):
     """Rows that are written when they expire, if they were in no pair."""
 
-    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:  # noqa: ARG002
+    def _write_final(self, matched: tuple[I64, I64] | None, unmatched: I64) -> Changes | None:  # noqa: ARG002
         return self._build_changes(self._dies[unmatched], unmatched, np.ones(unmatched.size, np.int8))
 
 
 class _MatchedRows(_FinalRows):
     """Rows that are written when their first pair comes."""
 
-    def _write_final(self, matched: Sequence[tuple[I64, I64]], unmatched: I64) -> Changes | None:  # noqa: ARG002
-        if not matched:
+    def _write_final(self, matched: tuple[I64, I64] | None, unmatched: I64) -> Changes | None:  # noqa: ARG002
+        if matched is None:
             return None
-        slots, times = (np.concatenate(each) for each in zip(*matched, strict=True))
+        slots, times = matched
         return self._build_changes(times, slots, np.ones(slots.size, np.int8))

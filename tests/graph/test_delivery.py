@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
 from penstock.lab.papers.query_graph.bursts import report_bursts
 from penstock.lab.report import Report
+from penstock.ops.timed_outer_join import TimedOuterJoinOperator
 from penstock.testing import expected, random_operators_case, same_rows
 
 SCHEMA = {"ts": "bigint", "x": "bigint"}
@@ -92,6 +94,31 @@ def test_aggregate_keeps_to_the_batch() -> None:
     engine.push({"a": make_rows(100)["a"]})
     assert len(sizes) > 10
     assert max(sizes) < 40
+
+
+@pytest.mark.parametrize("strategy", ["dfs", "bfs", "rr"])
+def test_operator_waits_for_rows_while_nobody_gets_results(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outer join runs a few times in a push of many turns, and more often if its results leave during the push."""
+    runs, run = list[int](), TimedOuterJoinOperator.run
+
+    def count_run(operator: TimedOuterJoinOperator, budget: int) -> int:
+        runs.append(run(operator, budget))
+        return runs[-1]
+
+    monkeypatch.setattr(TimedOuterJoinOperator, "run", count_run)
+    waiting, prompt = make_engine(batch=4, schedule=strategy), make_engine(batch=4)
+    for engine in (waiting, prompt):
+        engine.query("q", TEXTS[-1])
+    rows = make_rows(200)
+    rows["b"] = rows["b"].set_column(1, "x", pc.add(rows["b"]["x"], 4))  # few pairs
+    given = waiting.push(rows)["q"]
+    few = len(runs)
+    found: list[pa.Table] = []
+    prompt.subscribe("q", found.append)
+    prompt.push(rows)
+    assert few > (strategy == "dfs"), "depth first, what waits does not grow with the push"
+    assert len(runs) - few > 3 * few
+    same_rows(pa.concat_tables(found), given)
 
 
 def test_random_operators_are_delivered() -> None:
