@@ -159,7 +159,6 @@ def test_mistakes(text: str, condition: str, at: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "construct", "at"),
     [
-        ("SELECT value IN (SELECT value FROM temperature) FROM temperature", "SUBQUERY", "value IN (SELECT value FROM"),
         ("SELECT value FROM temperature WHERE value IN (VALUES (1))", "VALUES", "VALUES"),
         ("SELECT value FROM temperature ORDER BY value", "ORDER_BY", "ORDER BY"),
         ("SELECT value FROM temperature LIMIT 5", "LIMIT", "LIMIT"),

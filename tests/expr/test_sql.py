@@ -143,10 +143,11 @@ def test_type_names() -> None:
         pa.timestamp("us", "UTC"): "timestamp",
         INTERVAL: "interval day to second",
         pa.decimal128(10, 2): "decimal(10,2)",
+        pa.list_(INT): "array<bigint>",
     }
     assert {kind: format_spark_type(kind) for kind in names} == names
     with pytest.raises(UnsupportedError):
-        format_spark_type(pa.list_(INT))
+        format_spark_type(pa.time64("us"))
     with pytest.raises(UnsupportedError):
         to_sql(Literal([1], pa.list_(INT)))
 

@@ -175,7 +175,7 @@ def test_frame_reads_frame(spark: Any, tmp_path: Path) -> None:
 def test_bad_frames_are_named(spark: Any, tmp_path: Path) -> None:
     stream, batch = read_streams(spark, tmp_path), spark.createDataFrame([], DDL)
     timed = ps.timed(batch, "ts")
-    mapped = batch.selectExpr("ts", "room", "value", "map('a', 1) AS tags")
+    aged = batch.selectExpr("ts", "room", "value", "INTERVAL '1' YEAR AS age")
     for condition, frames, text in (
         ("NOT_TIMED.*ps.timed", {"t": stream["t"].frame, "h": stream["h"]}, PAIRS),
         ("MIXED_FRAMES.*t: streaming, h: batch", {"t": stream["t"], "h": timed}, PAIRS),
@@ -186,7 +186,7 @@ def test_bad_frames_are_named(spark: Any, tmp_path: Path) -> None:
         ("DUPLICATE_NAME", {"t": timed, "T": timed}, PAIRS),
         ("NO_STREAM.*ps.timed", {}, PAIRS),
         ("NO_STREAM(.|\n)*ps.timed", {"t": batch}, "SELECT room FROM t"),
-        ("UNKNOWN_COLUMN(.|\n)*tags is map<string,int>", {"t": ps.timed(mapped, "ts")}, "SELECT tags FROM t [NOW]"),
+        ("UNKNOWN_COLUMN(.|\n)*age is interval year", {"t": ps.timed(aged, "ts")}, "SELECT age FROM t [NOW]"),
     ):
         with pytest.raises(ps.PenstockError, match=condition):
             ps.sql(spark, text, **frames)
