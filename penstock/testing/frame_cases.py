@@ -11,10 +11,9 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.case import Case
+from penstock.testing.fitting import find_fitting_case
 from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
 
-ATTEMPTS = 15
 KEYS = ("x", "y", "s", "b", "v")
 NUMBERS = ("x", "y", "z", "id")
 FUNCTIONS = (
@@ -24,20 +23,12 @@ FUNCTIONS = (
 
 def random_frames_case(seed: int, *, rows: int = 20, limit: int = 1500, **knobs: Any) -> Case:
     """A case whose query has functions over frames; other knobs are those of `random_case`."""
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock frames {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=2, rows=rows, limit=None, **knobs)
-        query = FrameWriter(rng, base.declarations, tuple(base.tables)).write_query()
-        case = replace(base, seed=seed, query=query, plan="")
-        try:
-            answer = expected(query, case.accepted, case.tables, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return case
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+    def draw(rng: random.Random, number: int, rows: int) -> Case:
+        base = random_case(number, sources=2, rows=rows, limit=None, **knobs)
+        return replace(base, query=FrameWriter(rng, base.declarations, tuple(base.tables)).write_query(), plan="")
+
+    return find_fitting_case(seed, "frames", draw, rows=rows, limit=limit)
 
 
 class FrameWriter:

@@ -11,10 +11,9 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.case import Case, Push, Step
+from penstock.testing.fitting import find_fitting_case
 from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
 
-ATTEMPTS = 15
 NESTED = pa.schema([
     ("list", pa.list_(pa.int64())),
     ("texts", pa.list_(pa.string())),
@@ -31,22 +30,14 @@ MAP_PARTS = ("map['a']", "ELEMENT_AT({0}.map, {0}.s)", "SIZE({0}.map)")
 
 def random_nested_case(seed: int, *, rows: int = 12, limit: int = 1200, **knobs: Any) -> Case:
     """A case whose streams have the columns `NESTED`; other knobs are those of `random_case`."""
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock nested {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=2, rows=rows, tables=False, limit=None, **knobs)
+
+    def draw(rng: random.Random, number: int, rows: int) -> Case:
+        base = random_case(number, sources=2, rows=rows, tables=False, limit=None, **knobs)
         streams = tuple(_extend_stream(stream) for stream in base.declarations)
         steps = tuple(_extend_step(rng, step) for step in base.steps)
-        query = NestedWriter(rng, streams).write_query()
-        case = replace(base, seed=seed, declarations=streams, steps=steps, query=query, plan="")
-        try:
-            answer = expected(query, case.accepted, case.tables, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return case
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+        return replace(base, declarations=streams, steps=steps, query=NestedWriter(rng, streams).write_query(), plan="")
+
+    return find_fitting_case(seed, "nested", draw, rows=rows, limit=limit)
 
 
 def _extend_stream(stream: Stream) -> Stream:

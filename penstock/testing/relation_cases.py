@@ -11,13 +11,12 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.case import Case
+from penstock.testing.fitting import find_fitting_case
 from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
 from penstock.testing.query_text import random_window
 
 JOINS = ("JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN")
 SET_OPERATIONS = ("UNION ALL", "EXCEPT", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT ALL")
-ATTEMPTS = 15
 NUMBERS = ("x", "y", "z", "id")
 """The columns of every generated stream that are integers."""
 
@@ -52,20 +51,12 @@ def draw_fitting_case(
 
     `kind` makes the draws of different generators independent.
     """
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock {kind} {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
-                           **knobs)  # fmt: skip
-        case = replace(base, seed=seed, query=write(rng, base.declarations), plan="")
-        try:
-            answer = expected(case.query, case.accepted, {}, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return case
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+    def draw(rng: random.Random, number: int, rows: int) -> Case:
+        base = random_case(number, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None, **knobs)
+        return replace(base, query=write(rng, base.declarations), plan="")
+
+    return find_fitting_case(seed, kind, draw, rows=rows, limit=limit)
 
 
 @dataclass(frozen=True)
