@@ -14,18 +14,17 @@ lookup for each input up to the first that has the row. Later inputs that did no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
-from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state import ALWAYS, I32, SHIPPED, Maintenance
+from penstock.ops.count_merge import CountMerge
+from penstock.ops.protocol import I8, Changes, Inlet, Outlet
+from penstock.ops.row_groups import ChangePoints
+from penstock.state import I32, I64, SHIPPED, Maintenance
 
 
-class DifferenceOperator(QueryOperator):
+class DifferenceOperator(CountMerge):
     """The first input EXCEPT all others, which are tested in `order`. `columns` are the output columns."""
 
     def __init__(
@@ -37,72 +36,18 @@ class DifferenceOperator(QueryOperator):
         order: Sequence[int],
         maintenance: Maintenance = SHIPPED,
     ) -> None:
-        self.id = id_
+        super().__init__(id_, inlets, outlet, columns, maintenance)
         self.order = tuple(order)
-        self.inlets = tuple(inlets)
-        self._outlet = outlet
-        self._types = dict(columns)
-        self._groups = RowGroups(list(columns.values()), maintenance)
-        self._counts = tuple(GroupCounts() for _ in inlets)
-        self._differ = AnswerDiffer()
-        self._done = int(ALWAYS)
-        self._emitted = 0
 
-    def has_work(self) -> bool:
-        bound = compute_bound(self.inlets, whole=True)
-        return bound > self._done or has_ready(self.inlets, bound)
-
-    def run(self, budget: int) -> int:
-        bound = compute_bound(self.inlets, whole=True)
-        until = find_cut(self.inlets, bound, budget)
-        sides = [inlet.read(until) for inlet in self.inlets]
-        changed = self._apply_changes(sides)
-        if changed is not None:
-            self._emitted += len(changed)
-            self._outlet.write(changed)
-        self._done = until
-        self._outlet.advance(until + 1)
-        return sum(len(batch) for batches in sides for batch in batches)
-
-    def metrics(self) -> dict[str, object]:
-        return {
-            "rows": [int(np.count_nonzero(side.counts)) for side in self._counts],
-            "waiting": [inlet.waiting() for inlet in self.inlets],
-            "emitted": self._emitted,
-        }
-
-    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
-        """The state follows from the current rows of the inputs."""
-        if current is None:
-            return None
-        sides = [[replace(side, times=np.full(len(side), ALWAYS + 1))] for side in current]
-        changed = self._apply_changes(sides)
-        return make_empty_changes(self._types) if changed is None else changed
-
-    def _rename_columns(self, changes: Changes) -> Changes:
-        return replace(changes, columns=dict(zip(self._types, changes.columns.values(), strict=True)))
-
-    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Changes | None:
-        parts = [self._rename_columns(as_changes(batch)) for batches in sides for batch in batches]
-        if not any(len(part) for part in parts):
-            return None
-        side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
-        changes = concat(parts)
-        order = np.argsort(changes.times, kind="stable")
-        changes, side = changes.take(order), side[order]
-        most = max(each.counts.size for each in self._counts)
-        self._groups.recycle(np.maximum.reduce([grow(each.counts, most) for each in self._counts]))
-        at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
-        bound, signs, side = self._groups.bound, changes.signs[at.order], side[at.order]
-        present = self._counts[0].apply(at, np.where(side == 0, signs, np.int8(0)), bound) > 0
+    def _find_changes(self, at: ChangePoints, signs: I8, inputs: I64) -> Changes | None:
+        present = self._count(0, at, signs, inputs) > 0
         for place in self.order:
-            counts, mine = self._counts[place], side == place
-            if mine.any():
-                present &= counts.apply(at, np.where(mine, signs, np.int8(0)), bound) == 0
+            if (inputs == place).any():
+                present &= self._count(place, at, signs, inputs) == 0
             else:
                 tested = np.flatnonzero(present)
-                present[tested] = counts.get_counts(at.codes[tested]) == 0
-        return self._differ.compute_presence_changes(at, present, self._read_rows, bound)
+                present[tested] = self._counts[place].get_counts(at.codes[tested]) == 0
+        return self._differ.compute_presence_changes(at, present, self._read_rows, self._groups.bound)
 
     def _read_rows(self, codes: I32) -> dict[str, pa.Array]:
         return dict(zip(self._types, self._groups.decode(codes), strict=True))

@@ -7,65 +7,28 @@ State: how often each row is in the answer of the input. Cost: O(n log n) to sor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import (
-    Changes,
-    FrontierBypass,
-    Inlet,
-    Outlet,
-    QueryOperator,
-    SavedState,
-    as_changes,
-    concat,
-)
-from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
-from penstock.ops.time_merge import pass_frontier
-from penstock.state import ALWAYS, I32, SHIPPED, Maintenance
+from penstock.ops.change_operators import ChangeOperator
+from penstock.ops.protocol import Changes, Inlet, Outlet
+from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
+from penstock.state import I32, SHIPPED, Maintenance
 
 
-class DistinctOperator(QueryOperator, FrontierBypass):
+class DistinctOperator(ChangeOperator):
     """DISTINCT over columns of given types."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType],
         maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
-        self.id = id_
-        self._inlet = inlet
-        self._outlet = outlet
-        self._types = dict(columns)
+        super().__init__(id_, inlet, outlet, columns)
         self._groups = RowGroups(list(columns.values()), maintenance)
         self._counts = GroupCounts()
         self._differ = AnswerDiffer()
-        self._emitted = 0
-
-    def has_work(self) -> bool:
-        return self._inlet.next_time() is not None
-
-    def run(self, budget: int) -> int:
-        batches = self._inlet.take_batches(budget)
-        changed = self._apply_changes(as_changes(concat(batches))) if batches else None
-        if changed is not None:
-            self._emitted += len(changed)
-            self._outlet.write(changed)
-        pass_frontier(self._inlet, self._outlet)
-        return sum(len(batch) for batch in batches)
-
-    def metrics(self) -> dict[str, object]:
-        return {"rows": int(np.count_nonzero(self._counts.counts)), "emitted": self._emitted}
-
-    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
-        """The state follows from the current rows of the input."""
-        if current is None:
-            return None
-        (rows,) = current
-        changed = self._apply_changes(replace(rows, times=np.full(len(rows), ALWAYS + 1)))
-        return make_empty_changes(self._types) if changed is None else changed
 
     def _apply_changes(self, changes: Changes) -> Changes | None:
         if not len(changes):
@@ -75,6 +38,9 @@ class DistinctOperator(QueryOperator, FrontierBypass):
         bound = self._groups.bound
         present = self._counts.apply(at, changes.signs[at.order], bound) > 0
         return self._differ.compute_presence_changes(at, present, self._read_rows, bound)
+
+    def _count_rows(self) -> int:
+        return int(np.count_nonzero(self._counts.counts))
 
     def _read_rows(self, codes: I32) -> dict[str, pa.Array]:
         return dict(zip(self._types, self._groups.decode(codes), strict=True))

@@ -17,51 +17,36 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
+from penstock.ops.change_operators import MergeOperator, ReadBatches
+from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, SavedState, as_changes, concat
 from penstock.ops.row_groups import Mask, RowGroups
-from penstock.ops.time_merge import compute_bound, has_ready
 from penstock.plan import FinalRowsPart, PartnerTest
 from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
 
 
-class FinalRowsOperator(QueryOperator):
+class FinalRowsOperator(MergeOperator):
     """Writes candidates that are final. The first inlet has the candidates; then two for each test: pairs, rows."""
+
+    cuts_backlog = False  # joins write the rows of a push at once
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, part: FinalRowsPart, maintenance: Maintenance = SHIPPED
     ) -> None:
-        self.id = id_
-        self.inlets = tuple(inlets)
-        self._outlet = outlet
+        super().__init__(id_, inlets, outlet)
         self._names = tuple(name for name, _ in part.columns)
         self._tests = tuple(_TestState(test, maintenance) for test in part.tests)
         self._waiting: Batch | None = None
-        self._done = int(ALWAYS)
-        self._emitted = 0
 
-    def has_work(self) -> bool:
-        bound = compute_bound(self.inlets, whole=True)
-        return bound > self._done or has_ready(self.inlets, bound)
-
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the rows that joins wrote at once are not cut
-        bound = compute_bound(self.inlets, whole=True)
-        read = [inlet.read(bound) for inlet in self.inlets]
+    def _merge(self, read: ReadBatches, until: int) -> Batch | None:  # noqa: ARG002
         self._free()
         candidates, *tested = [_join_batches(batches) for batches in read]
         for test, pairs, rows in zip(self._tests, tested[::2], tested[1::2], strict=True):
             test.note(pairs, rows)
-        self._write_final(self._take(candidates))
-        self._done = bound
-        self._outlet.advance(bound + 1)
-        return sum(len(batch) for batches in read for batch in batches)
+        return self._select_final(self._take(candidates))
 
-    def metrics(self) -> dict[str, object]:
-        return {
-            "candidates": 0 if self._waiting is None else len(self._waiting),
-            "partners": [test.count_rows() for test in self._tests],
-            "waiting": [inlet.waiting() for inlet in self.inlets],
-            "emitted": self._emitted,
-        }
+    def _describe_state(self) -> Mapping[str, object]:
+        candidates = 0 if self._waiting is None else len(self._waiting)
+        return {"candidates": candidates, "partners": [test.count_rows() for test in self._tests]}
 
     def dump(self) -> SavedState:
         """What came before the current rows of the inputs: first partners, and candidates that have expired."""
@@ -91,9 +76,10 @@ class FinalRowsOperator(QueryOperator):
         found = [Batch(rows.times, rows.columns), *([] if self._waiting is None else [self._waiting])]
         return concat(found[::-1])
 
-    def _write_final(self, rows: Batch | None) -> None:
+    def _select_final(self, rows: Batch | None) -> Batch | None:
+        """The candidates that have passed their tests; those that wait for one are kept."""
         if rows is None or not len(rows):
-            return
+            return None
         passes, times = np.ones(len(rows), np.bool_), rows.times
         fails = np.zeros(len(rows), np.bool_)
         for test in self._tests:
@@ -105,12 +91,10 @@ class FinalRowsOperator(QueryOperator):
         self._waiting = rows.take(waits) if waits.size else None
         final = np.flatnonzero(passes & ~fails)
         if not final.size:
-            return
+            return None
         final = final[np.argsort(times[final], kind="stable")]
         indices = pa.array(final)
-        columns = {name: rows.columns[name].take(indices) for name in self._names}
-        self._emitted += final.size
-        self._outlet.write(Batch(times[final], columns))
+        return Batch(times[final], {name: rows.columns[name].take(indices) for name in self._names})
 
     def _free(self) -> None:
         columns: Mapping[str, pa.Array] = {} if self._waiting is None else self._waiting.columns

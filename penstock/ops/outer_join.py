@@ -14,13 +14,14 @@ row, then O(1) a change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import I8, Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
+from penstock.ops.change_operators import MergeOperator, ReadBatches
+from penstock.ops.protocol import I8, Batch, Changes, Inlet, Outlet, SavedState, as_changes, concat
 from penstock.ops.row_groups import (
     AnswerDiffer,
     ChangePoints,
@@ -29,65 +30,36 @@ from penstock.ops.row_groups import (
     RowGroups,
     find_change_points,
     grow,
-    make_empty_changes,
 )
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.plan import OuterJoinPart, PreservedSide
-from penstock.state import ALWAYS, I64, SHIPPED, Maintenance
+from penstock.state import I64, SHIPPED, Maintenance
 
 
-class OuterJoinOperator(QueryOperator):
+class OuterJoinOperator(MergeOperator):
     """A left, full, semi, anti or mark join. The first inlet has the pairs, the others the sides that it reads."""
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, part: OuterJoinPart, maintenance: Maintenance = SHIPPED
     ) -> None:
-        self.id = id_
-        self.inlets = tuple(inlets)
-        self._outlet = outlet
+        super().__init__(id_, inlets, outlet)
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
         self._sides = tuple(_SideState(side, part, maintenance) for side in part.sides)
-        self._done = int(ALWAYS)
-        self._emitted = 0
-
-    def has_work(self) -> bool:
-        bound = compute_bound(self.inlets, whole=True)
-        return bound > self._done or has_ready(self.inlets, bound)
-
-    def run(self, budget: int) -> int:
-        bound = compute_bound(self.inlets, whole=True)
-        until = find_cut(self.inlets, bound, budget)
-        read = [inlet.read(until) for inlet in self.inlets]
-        changed = self._apply_changes([_join_batches(batches) for batches in read])
-        if changed is not None and len(changed):
-            self._emitted += len(changed)
-            self._outlet.write(changed)
-        self._done = until
-        self._outlet.advance(until + 1)
-        return sum(len(batch) for batches in read for batch in batches)
-
-    def metrics(self) -> dict[str, object]:
-        return {
-            "rows": [side.count_rows() for side in self._sides],
-            "waiting": [inlet.waiting() for inlet in self.inlets],
-            "emitted": self._emitted,
-        }
 
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
-        """The state follows from the current rows of the inputs."""
-        if current is None:
-            return None
-        changed = self._apply_changes([replace(each, times=np.full(len(each), ALWAYS + 1)) for each in current])
-        return make_empty_changes(self._types) if changed is None else changed
+        return self._restart(current, self._types)
 
-    def _apply_changes(self, inputs: Sequence[Changes | None]) -> Changes | None:
-        pairs, spread = inputs[0], 1 + len(self._sides)
+    def _describe_state(self) -> Mapping[str, object]:
+        return {"rows": [side.count_rows() for side in self._sides]}
+
+    def _merge(self, read: ReadBatches, until: int) -> Changes | None:  # noqa: ARG002
+        pairs, *kept_rows = [_join_batches(batches) for batches in read]
+        spread = 1 + len(self._sides)
         found: list[Changes] = []
         if self._shows_pairs and pairs is not None and len(pairs):
             columns = {name: pairs.columns[name] for name in self._types}
             found.append(replace(pairs, columns=columns, numbers=pairs.numbers * spread))
-        for place, (side, kept) in enumerate(zip(self._sides, [*inputs[1:], None], strict=False)):
+        for place, (side, kept) in enumerate(zip(self._sides, [*kept_rows, None], strict=False)):
             changed = side.apply(kept, pairs)
             if changed is not None:
                 found.append(replace(changed, numbers=changed.numbers * spread + 1 + place))

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr import HIDDEN
+from penstock.ops.change_operators import MergeOperator, ReadBatches
 from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import cover_rows
 from penstock.ops.protocol import (
@@ -30,7 +31,6 @@ from penstock.ops.protocol import (
     Changes,
     Inlet,
     Outlet,
-    QueryOperator,
     SavedState,
     as_changes,
     concat,
@@ -38,7 +38,6 @@ from penstock.ops.protocol import (
     sort_changes,
 )
 from penstock.ops.row_groups import make_empty_changes
-from penstock.ops.time_merge import compute_bound, has_ready
 from penstock.plan import OuterJoinPart, PreservedSide
 from penstock.state import ALWAYS, FOREVER, I64, U8, Maintenance
 
@@ -47,7 +46,7 @@ _Events = tuple[I64, I64, I8]
 """Times, slots and signs of rows that enter and leave."""
 
 
-class TimedOuterJoinOperator(QueryOperator):
+class TimedOuterJoinOperator(MergeOperator):
     """A left, full or anti join, or a semi join of final rows.
 
     The first inlet has the pairs, then there is one for each preserved side.
@@ -57,6 +56,7 @@ class TimedOuterJoinOperator(QueryOperator):
     """
 
     current_inputs: int | None = 1
+    cuts_backlog = False  # joins write the rows of a push at once
 
     def __init__(
         self,
@@ -68,9 +68,7 @@ class TimedOuterJoinOperator(QueryOperator):
         *,
         emits_ends: bool,
     ) -> None:
-        self.id = id_
-        self.inlets = tuple(inlets)
-        self._outlet = outlet
+        super().__init__(id_, inlets, outlet)
         self._part = part
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
@@ -79,38 +77,24 @@ class TimedOuterJoinOperator(QueryOperator):
         if part.final:
             make = _MatchedRows if part.kind == "semi" else _UnmatchedRows
         self._sides = tuple(make(side, self._types, maintenance, emits_ends=emits_ends) for side in part.sides)
-        self._done = int(ALWAYS)
-        self._emitted = 0
-
-    def has_work(self) -> bool:
-        bound = compute_bound(self.inlets, whole=True)
-        return bound > self._done or has_ready(self.inlets, bound)
 
     def next_timer(self) -> int | None:
         due = [time for side in self._sides if (time := side.next_due()) is not None]
         return min(due) + 1 if due else None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the pairs that a join wrote at once are not cut
-        bound = compute_bound(self.inlets, whole=True)
-        pairs, *kept = [inlet.read(bound) for inlet in self.inlets]
+    def _merge(self, read: ReadBatches, until: int) -> Batch | None:
+        pairs, *kept = read
         found = [self._select_pairs(batch) for batch in pairs] if self._shows_pairs else []
         entered = concat([self._select_entered(batch) for batch in pairs]) if pairs else None
         for place, (side, rows) in enumerate(zip(self._sides, kept, strict=True)):
             if rows:
                 side.add(concat(rows))
-            changed = side.advance(entered, bound)
+            changed = side.advance(entered, until)
             found += [] if changed is None else [self._number(changed, 1 + place)]
-        self._write([batch for batch in found if len(batch)])
-        self._done = bound
-        self._outlet.advance(bound + 1)
-        return sum(len(batch) for batches in (pairs, *kept) for batch in batches)
+        return self._sort([batch for batch in found if len(batch)])
 
-    def metrics(self) -> dict[str, object]:
-        return {
-            "rows": [side.count_rows() for side in self._sides],
-            "waiting": [inlet.waiting() for inlet in self.inlets],
-            "emitted": self._emitted,
-        }
+    def _describe_state(self) -> Mapping[str, object]:
+        return {"rows": [side.count_rows() for side in self._sides]}
 
     def dump(self) -> SavedState:
         """The rows of the preserved sides, and until when they are covered: partners may have expired."""
@@ -143,16 +127,13 @@ class TimedOuterJoinOperator(QueryOperator):
     def _number(self, changes: Changes, place: int) -> Changes:
         return replace(changes, numbers=changes.numbers * (1 + len(self._sides)) + place)
 
-    def _write(self, found: list[Batch]) -> None:
+    def _sort(self, found: list[Batch]) -> Batch | None:
         if not found:
-            return
+            return None
         if self._emits_ends:
-            merged: Batch = sort_changes(as_changes(concat(found)))
-        else:
-            merged = concat([Batch(batch.times, batch.columns) for batch in found])
-            merged = merged if len(found) == 1 else merged.take(np.argsort(merged.times, kind="stable"))
-        self._emitted += len(merged)
-        self._outlet.write(merged)
+            return sort_changes(as_changes(concat(found)))
+        merged = concat([Batch(batch.times, batch.columns) for batch in found])
+        return merged if len(found) == 1 else merged.take(np.argsort(merged.times, kind="stable"))
 
 
 def _find_distinct(slots: I64, size: int) -> I64:

@@ -13,44 +13,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state import ALWAYS, I64
+from penstock.ops.change_operators import MergeOperator, ReadBatches
+from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, SavedState, as_changes, concat
+from penstock.state import I64
 
 
-class UnionOperator(QueryOperator):
+class UnionOperator(MergeOperator):
     """k inputs become one stream, with the column names `names`."""
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, names: Sequence[str], *, whole: bool = False
     ) -> None:
-        self.id = id_
-        self.inlets = tuple(inlets)
-        self._outlet = outlet
+        super().__init__(id_, inlets, outlet, whole=whole)
         self._names = tuple(names)
-        self._whole_instants = whole
-        self._done = int(ALWAYS)
-        self._emitted = 0
 
-    def has_work(self) -> bool:
-        bound = compute_bound(self.inlets, whole=self._whole_instants)
-        return bound > self._done or has_ready(self.inlets, bound)
-
-    def run(self, budget: int) -> int:
-        bound = compute_bound(self.inlets, whole=self._whole_instants)
-        until = find_cut(self.inlets, bound, budget)
-        parts = [self.to_output(place, batch) for place, inlet in enumerate(self.inlets) for batch in inlet.read(until)]
-        taken = 0
-        if parts:
-            merged = concat(parts)
-            if len(parts) > 1:
-                merged = merged.take(np.argsort(merged.times, kind="stable"))
-            self._outlet.write(merged)
-            taken = len(merged)
-        self._emitted += taken
-        self._done = until
-        self._outlet.advance(until + 1 if self._whole_instants else until)
-        return taken
+    def _merge(self, read: ReadBatches, until: int) -> Batch | None:  # noqa: ARG002
+        parts = [self.to_output(place, batch) for place, batches in enumerate(read) for batch in batches]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        merged = concat(parts)
+        return merged.take(np.argsort(merged.times, kind="stable"))
 
     def to_output(self, place: int, batch: Batch) -> Batch:
         """Rows of one input as rows of the union."""
@@ -62,9 +44,6 @@ class UnionOperator(QueryOperator):
     def _spread_numbers(self, place: int, changes: Changes) -> I64:
         """Numbers that stay unique when those of all inputs come together."""
         return changes.numbers * len(self.inlets) + place
-
-    def metrics(self) -> dict[str, object]:
-        return {"waiting": [inlet.waiting() for inlet in self.inlets], "emitted": self._emitted}
 
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """No state: the current rows of the inputs are those of the union."""

@@ -12,71 +12,34 @@ O(log n + ties) with RANK, O(n) without a limit and with DENSE_RANK.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.ops.protocol import (
-    Changes,
-    FrontierBypass,
-    Inlet,
-    Outlet,
-    QueryOperator,
-    SavedState,
-    as_changes,
-    concat,
-)
+from penstock.ops.change_operators import ChangeOperator
+from penstock.ops.protocol import Changes, Inlet, Outlet
 from penstock.ops.rank.kernels import DENSE_RANK, RANK, ROW_NUMBER, rank_changes
 from penstock.ops.rank.sort_words import SortWords
-from penstock.ops.row_groups import ChangePoints, RowGroups, find_change_points, grow, make_empty_changes
-from penstock.ops.time_merge import pass_frontier
+from penstock.ops.row_groups import ChangePoints, RowGroups, find_change_points, grow
 from penstock.plan import RankPart
-from penstock.state import ALWAYS, I32, I64, NONE, SHIPPED, Maintenance, NumberMap
+from penstock.state import I32, I64, NONE, SHIPPED, Maintenance, NumberMap
 
 _FUNCTIONS = {"row_number": ROW_NUMBER, "rank": RANK, "dense_rank": DENSE_RANK}
 
 
-class RankOperator(QueryOperator, FrontierBypass):
+class RankOperator(ChangeOperator):
     """The ranked rows of a part."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, part: RankPart, maintenance: Maintenance = SHIPPED
     ) -> None:
-        self.id = id_
-        self._inlet = inlet
-        self._outlet = outlet
+        super().__init__(id_, inlet, outlet, part.types)
         self._part = part
         self._partitions = RowGroups([dict(part.columns)[name] for name in part.partition], maintenance)
         self._members: I64 = np.zeros(1, np.int64)
         self._roots: I64 = np.full(1, NONE, np.int64)
         self._rows = _RankedRows(part, maintenance)
         self._answer = _Answer(maintenance)
-        self._emitted = 0
-
-    def has_work(self) -> bool:
-        return self._inlet.next_time() is not None
-
-    def run(self, budget: int) -> int:
-        batches = self._inlet.take_batches(budget)
-        changed = self._apply_changes(as_changes(concat(batches))) if batches else None
-        if changed is not None:
-            self._emitted += len(changed)
-            self._outlet.write(changed)
-        pass_frontier(self._inlet, self._outlet)
-        return sum(len(batch) for batch in batches)
-
-    def metrics(self) -> dict[str, object]:
-        return {"rows": len(self._rows), "emitted": self._emitted}
-
-    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
-        """The state follows from the current rows of the input."""
-        if current is None:
-            return None
-        changed = self._apply_changes(replace(current[0], times=np.full(len(current[0]), ALWAYS + 1)))
-        return make_empty_changes(self._part.types) if changed is None else changed
 
     def _apply_changes(self, changes: Changes) -> Changes | None:
         if not len(changes):
@@ -105,6 +68,9 @@ class RankOperator(QueryOperator, FrontierBypass):
         shown = None if changed is None else self._build(*changed)
         rows.free(slots[changes.signs < 0])
         return shown
+
+    def _count_rows(self) -> int:
+        return len(self._rows)
 
     def _build(self, times: I64, signs: I64, numbers: I64, codes: I32, ranks: I64) -> Changes:
         part = self._part
