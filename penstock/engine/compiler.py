@@ -431,7 +431,7 @@ class Compiler:
             readers[alias] = arc
             arcs[arc] = below.node
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
-        tables = {s.alias: self.relations.tables[s.relation.name] for s in part.sources if s.is_table}
+        tables = self.relations.read_tables(part.sources)
         name = self._make_unique_name(member.id)
         spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
         join = JoinOperator(spec, member, start, arrivals, tables)

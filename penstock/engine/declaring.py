@@ -86,12 +86,16 @@ class DeclaringEngine:
     ) -> None:
         """Declare a static table: its rows are always valid. `data` is anything that `push` takes for a stream.
 
+        If there is a static table of this name, its rows are replaced, also while queries run. The new rows are for
+        results behind the latest time that any stream has reached; rows that are in an answer stay as they are.
+
         With `key` and `time` the table is updating: `data` has the types of its columns, as for `stream`, and `push`
         brings its changes. A row with a key ends the earlier one with the same key; with '-' in the column `_op` it
         only ends it. Its changes are also the stream `name_changes`. A deletion of a row that is not there goes to the
         dead letters. See docs/queries.md.
 
         >>> eng.table("rooms", {"x": [1, 2], "name": ["hall", "cellar"]})
+        >>> eng.table("rooms", {"x": [1, 2, 3], "name": ["hall", "cellar", "attic"]})
         >>> eng.table("prices", {"ts": "bigint", "x": "bigint", "price": "double"}, key="x", time="ts")
         >>> eng.query("priced", "SELECT A.x, p.price FROM A [NOW] JOIN prices AS p ON A.x = p.x")
         >>> _ = eng.push({"prices": [{"ts": 1, "x": 7, "price": 2.5}, {"ts": 5, "x": 7, "price": 3.0}]})
@@ -99,7 +103,7 @@ class DeclaringEngine:
         [{'x': 7, 'price': 2.5, '_ts': 3}]
         """
         if key is None and time is None:
-            self._relations.add_table(name, cast("TableData", data))
+            self._changes.declare_table(name, cast("TableData", data))
             return
         changes = describe_changes(name, data, key, time, lateness)
         self._relations.require_free(name)

@@ -73,7 +73,7 @@ class MemoryControl:
         sizes["pending"] += held.add(*(source.held_batches for source in sources))
         for join in components.joins:
             sizes.update(measure_join(join, held))
-        sizes["tables"] = held.add(components.relations.tables)
+        sizes["tables"] = held.add(vars(components.relations.tables))
         sizes["operators"] += held.add(*(node.operator for node in components.graph))
         return dict(sizes)
 

@@ -40,6 +40,7 @@ class Persistence:
     def take_snapshot(self) -> Snapshot:
         """Declarations, queries, frontiers and base windows."""
         relations, dumped = self._components.relations, DumpedJoins()
+        relations.drop_former_rows(self._components.joins)
         return Snapshot(
             options=asdict(self._components.options) | {"schedule": self._components.graph.strategy},
             adapt=self._adaptation.dump_rules(),
@@ -49,6 +50,7 @@ class Persistence:
             aggregates=tuple(relations.catalog.aggregates),
             functions=tuple((each.name, format_type(each.type)) for each in relations.catalog.functions.values()),
             tables=dict(relations.tables),
+            replaced=tuple(relations.tables.replaced),
             sources=tuple(map(self._dump_source, relations.streams)),
             queries=tuple(self._dump_query(running, dumped) for running in self._components.queries),
         )
@@ -77,6 +79,7 @@ class Persistence:
         self._cycle.pushes = snapshot.pushes
         for name, table in snapshot.tables.items():
             relations.add_table(name, table)
+        relations.tables.replaced = list(snapshot.replaced)
         for source in snapshot.sources:
             self._restore_source(source)
         relations.restore(list(snapshot.stream_order), list(snapshot.aggregates), aggregates)

@@ -7,9 +7,10 @@ results depend on. Queries that read a node of another query's join may have got
 from __future__ import annotations
 
 from penstock.adapt import Budget
-from penstock.cql import describe_view_cycle, is_unknown_relation
+from penstock.cql import Table, describe_view_cycle, is_unknown_relation
 from penstock.engine.build import QueryBuilder, QueryRequest
 from penstock.engine.components import EngineComponents
+from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinPlacement
 from penstock.engine.query_output import DerivedOutput, ViewOutput
 from penstock.errors import QueryError, ResourceError
@@ -27,6 +28,14 @@ class QueryChanges:
         self._queries = components.queries
         self._budgets = components.budgets
         self._builder = builder
+
+    def declare_table(self, name: str, data: TableData) -> None:
+        """Declare a static table, or replace the rows of the one with this name."""
+        known = self._relations.catalog.relations.get(name) if isinstance(name, str) else None
+        if isinstance(known, Table):
+            self._relations.replace_table(known, data, list(self._joins))
+        else:
+            self._relations.add_table(name, data)
 
     def start(self, request: QueryRequest, joins: JoinPlacement | None = None) -> None:
         """Start a query, or declare a derived stream or a view; `joins` decides which joins it shares."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -10,6 +10,7 @@ from penstock.cql import (
     BUILT_IN,
     Catalog,
     FunctionSpec,
+    Source,
     Stream,
     Table,
     View,
@@ -21,16 +22,25 @@ from penstock.cql import (
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import TableData, read_table
 from penstock.engine.streams import Clock, StreamNode, StreamRegistry, ViewNode
+from penstock.engine.table_history import TableHistory, has_timestamps
 from penstock.errors import QueryError
 from penstock.expr import UserFunction
 from penstock.graph import Graph
+from penstock.join import JoinOperator, TableVersions
 from penstock.ops import check_aggregate_class, fit_columns
+from penstock.state import FOREVER
 
 
 def require_name(name: object) -> None:
     """Refuse a name that is empty or not a string."""
     if not isinstance(name, str) or not name:
         raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+
+
+def _has_timestamps(source: Source) -> bool:
+    """Whether a FROM item reads a stream whose times are timestamps."""
+    streams = [base.relation for base in source.base_sources if isinstance(base.relation, Stream)]
+    return any(pa.types.is_timestamp(stream.time_type) for stream in streams)
 
 
 class Relations:
@@ -44,7 +54,7 @@ class Relations:
         """The streams in the graph, sources and derived ones, by name."""
         self.views: dict[str, ViewNode] = {}
         """The views in the graph, by name."""
-        self.tables: dict[str, pa.Table] = {}
+        self.tables = TableHistory()
         self.stream_order: list[str] = []
 
     @property
@@ -93,8 +103,41 @@ class Relations:
         schema = build_schema(table.schema)
         rows = pa.table(fit_columns(name, table, schema), schema=schema)
         with self._guard.change():
-            self.tables[name] = rows
+            self.tables.add(name, rows)
             self.catalog.relations.add(Table(name, schema))
+
+    def replace_table(self, table: Table, data: TableData, joins: Iterable[JoinOperator]) -> None:
+        """Give a static table other rows, and the joins that read it."""
+        given = read_table(table.name, data, table.schema)
+        rows = pa.table(fit_columns(table.name, given, table.schema), schema=table.schema)
+        with self._guard.change():
+            self.drop_former_rows(joins)
+            self.tables.replace(table.name, rows, self.streams)
+            for join in joins:
+                sources = join.shared_join.needs.host.sources
+                if any(source.relation == table for source in sources):
+                    join.replace_tables(self.read_tables(sources))
+
+    def read_tables(self, sources: Iterable[Source]) -> dict[str, TableVersions]:
+        """The tables among the items of a join, by alias."""
+        sources = list(sources)
+        timed = any(map(_has_timestamps, sources))
+        tables = {source.alias: source.relation.name for source in sources if isinstance(source.relation, Table)}
+        return {alias: self.tables.read_versions(name, timed=timed) for alias, name in tables.items()}
+
+    def drop_former_rows(self, joins: Iterable[JoinOperator]) -> None:
+        """Forget rows of tables that no combination gets any more, and no restored join."""
+        if not self.tables.replaced:
+            return
+        oldest = {timed: int(FOREVER) for timed in (False, True)}
+        for source in self.streams:
+            oldest[has_timestamps(source)] = min(oldest[has_timestamps(source)], source.frontier)
+        for join in joins:
+            sources = join.shared_join.needs.host.sources
+            if any(source.is_table for source in sources):
+                timed = any(map(_has_timestamps, sources))
+                oldest[timed] = min(oldest[timed], join.find_oldest_birth())
+        self.tables.drop_former(oldest)
 
     def add_aggregate(self, name: str, cls: type) -> None:
         if not isinstance(name, str) or not name.isidentifier():

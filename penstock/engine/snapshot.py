@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql import Stream
+from penstock.engine.table_history import ReplacedRows
 from penstock.errors import DataError
 from penstock.graph import RunSettings
 from penstock.join import DemandFilter
@@ -81,15 +82,17 @@ class Snapshot:
     queries: tuple[SavedQuery, ...]
     functions: tuple[tuple[str, str], ...] = ()
     """The user-defined functions, and the types that they return."""
+    replaced: tuple[ReplacedRows, ...] = ()
+    """Rows of static tables that some combinations still need."""
 
     def to_bytes(self) -> bytes:
         """The snapshot as bytes, with a header."""
         out, writer = io.BytesIO(), _TableWriter()
         index = _describe(self, writer)
         with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr(_INDEX, json.dumps(index))
+            archive.writestr(zipfile.ZipInfo(_INDEX), json.dumps(index))  # without the time: equal states, equal bytes
             for number, table in enumerate(writer.tables):
-                archive.writestr(f"{number}.arrow", encode_table(table))
+                archive.writestr(zipfile.ZipInfo(f"{number}.arrow"), encode_table(table))
         return add_header(out.getvalue())
 
     @classmethod
@@ -130,7 +133,12 @@ def _describe(snapshot: Snapshot, writer: _TableWriter) -> dict[str, Any]:
         "sources": [_describe_source(source, writer) for source in snapshot.sources],
         "queries": [_describe_query(query, writer) for query in snapshot.queries],
         **({"functions": snapshot.functions} if snapshot.functions else {}),
+        **({"replaced": [_describe_replaced(each, writer) for each in snapshot.replaced]} if snapshot.replaced else {}),
     }
+
+
+def _describe_replaced(replaced: ReplacedRows, writer: _TableWriter) -> dict[str, Any]:
+    return {**vars(replaced), "rows": writer.add(replaced.rows)}
 
 
 def _describe_source(source: SavedSource, writer: _TableWriter) -> dict[str, Any]:
@@ -183,6 +191,9 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
             "sources": tuple(map(source, index["sources"])),
             "queries": tuple(map(query, index["queries"])),
             "functions": tuple((name, kind) for name, kind in index.get("functions", ())),
+            "replaced": tuple(
+                ReplacedRows(**{**each, "rows": tables[each["rows"]]}) for each in index.get("replaced", ())
+            ),
         }
     )
 

@@ -4,6 +4,7 @@
 - `tree` has a `node` per join, made of `pair_join` and `node_state`, or an `eddy`; `tree_context` is what nodes share.
 - `join_memory` counts what it holds, empties states and moves window rows to disk; `match_forecast` counts results.
 - `leaf_store` holds one window: `stored_rows`, `leaf_indexes`, `expiry_order`, `column_gaps`.
+- `table_leaves` gives the leaves of static tables other rows when `table_versions` has them.
 - `demand/` is JIT, `completion/` JISC, `sharing/` State-Slice, `shedding/` the probe budgets of JAQPOT.
 """
 
@@ -27,6 +28,7 @@ from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import SLICE_OVERHEAD, Slice, Slicing, list_slices, measure_windows
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.state_policy import POLICIES, StatePolicy
+from penstock.join.table_versions import FormerRows, TableVersions
 from penstock.join.tree import JoinTree
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "TEST_COST",
     "AggregateMember",
     "DemandFilter",
+    "FormerRows",
     "JoinInput",
     "JoinNode",
     "JoinOperator",
@@ -55,6 +58,7 @@ __all__ = [
     "Slicing",
     "StartPoint",
     "StatePolicy",
+    "TableVersions",
     "TreeNode",
     "WritingMember",
     "concat_rows",

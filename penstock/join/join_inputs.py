@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.join.early_reader import EarlyReader
 from penstock.join.leaf_store import LeafStore
 from penstock.ops import Batch, Inlet, SourceOperator, compute_bound, find_cut, has_ready
-from penstock.state import ALWAYS
+from penstock.state import ALWAYS, FOREVER
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,35 @@ class JoinInputs:
         """The time up to which all results are known."""
         self.early: EarlyReader | None = None
         """The position of an early node, while queries read one."""
+        self.limit = int(FOREVER)
+        """The join works up to here, until the rows of a table have been replaced."""
         self._inputs = tuple(inputs)
         self._inlets = [each.inlet for each in inputs]
 
     def has_work(self) -> bool:
         bound, inlets = self._find_bound()
-        if bound > self.done or has_ready(inlets, bound):
+        if bound > self.done or has_ready(inlets, bound) or self.has_reached_limit():
             return True
         if self.early is None:
             return False
         ahead = list(self.early.inlets.values())
-        bound = compute_bound(ahead, whole=False)
+        bound = self.find_early_bound()
         return bound > self.early.done or has_ready(ahead, bound)
+
+    def has_reached_limit(self) -> bool:
+        """Whether everything up to the limit has been read, and nothing up to it can come any more."""
+        frontier = compute_bound(self._inlets, whole=False)
+        ahead = frontier if self.early is None else self.early.done
+        return min(self.done, ahead) >= self.limit < frontier and not has_ready(self._inlets, self.limit)
+
+    def find_early_bound(self) -> int:
+        """How far an early node may go."""
+        assert self.early is not None
+        return min(compute_bound(list(self.early.inlets.values()), whole=False), self.limit)
 
     def _find_bound(self) -> tuple[int, Sequence[Inlet]]:
         """How far the whole join may go, and the inlets it reads then: an early node has read its own."""
-        bound = compute_bound(self._inlets, whole=self.strict)
+        bound = min(compute_bound(self._inlets, whole=self.strict), self.limit)
         if self.early is None:
             return bound, self._inlets
         ahead = self.early.inlets

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from penstock.join.match_batch import MatchBatch
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
-from penstock.ops import Batch
+from penstock.ops import Batch, concat
 
 
 class JoinOutput:
@@ -17,7 +17,7 @@ class JoinOutput:
         self._shared = shared
         self._matches: list[MatchBatch] = []
         self._pending_rows = 0
-        self._restored: tuple[MatchBatch, int] | None = None
+        self._restored: tuple[Sequence[MatchBatch], int] | None = None
         self.deliver: Callable[[], object] | None = None
         """If all members that read matches have subscribers: called during a push when a block of matches waits."""
 
@@ -72,7 +72,7 @@ class JoinOutput:
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def keep_restored(self, matches: MatchBatch, done: int) -> None:
+    def keep_restored(self, matches: Sequence[MatchBatch], done: int) -> None:
         """Keep the rows that lived in a snapshot until the next turn."""
         self._restored = matches, done
 
@@ -83,4 +83,5 @@ class JoinOutput:
         """The rows of a member that lived in a snapshot; None if the member does not emit ends."""
         if not member.emits_ends or self._restored is None:
             return None
-        return member.build_live_rows(*self._restored, self._shared.matches.list_late_ending_places())
+        (matches, bound), places = self._restored, self._shared.matches.list_late_ending_places()
+        return concat([member.build_live_rows(each, bound, places) for each in matches])

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql import Source
+from penstock.expr import compute_mask
 from penstock.join.column_gaps import ColumnGaps
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.leaf_indexes import IdRange, LeafIndexes
@@ -28,6 +29,7 @@ from penstock.join.tuple_selection import select_tuples
 from penstock.plan import LeafPlan
 from penstock.state import (
     ALWAYS,
+    FOREVER,
     I32,
     I64,
     NONE,
@@ -175,9 +177,27 @@ class LeafStore:
         self.table = LoadedTable(table, pa.array(np.arange(rows) if chosen is None else chosen))
         self.end_batch()
 
+    def replace_table(self, table: Mapping[str, pa.Array], rows: int, wanted: int | None) -> None:
+        """Store other rows of a static table. `wanted` is their code of interest where the leaf is shared."""
+        self.rows.materialize_viewers()
+        self.clear()
+        self.expiry.restart(self.fresh_ids())
+        chosen = np.arange(rows)
+        if wanted is not None:  # filters of tables are those of all queries
+            chosen = chosen[compute_mask(self.plan.filters, lambda column: table[column.name], rows)]
+        given = {name: column.take(pa.array(chosen)) for name, column in table.items()}
+        codes = None if wanted is None else np.full(chosen.size, wanted, np.int32)
+        kept = self.ingest(np.full(chosen.size, ALWAYS), given, codes)
+        self.table = LoadedTable(table, pa.array(chosen if kept is None else chosen[kept]))
+        self.end_batch()
+
     def end_batch(self) -> None:
         """The current batch is over: no row is fresh any more."""
         self.fresh_from = self.rows.end
+
+    def find_reach(self) -> int:
+        """For how long a row can live; FOREVER if that is not known at its birth."""
+        return int(FOREVER) if self.late_ends is not None or self._lifetime is None else self._lifetime
 
     @property
     def partition(self) -> tuple[str, ...]:

@@ -30,17 +30,20 @@ from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
 from penstock.join.join_snapshot import SavedJoin, restore_windows, save_join
 from penstock.join.leaf_node import LeafNode
+from penstock.join.match_batch import MatchBatch
 from penstock.join.running_trees import Migration, RunningTrees
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import StartPoint
-from penstock.join.sharing.slices import Slicing
+from penstock.join.sharing.slices import Slicing, subtract_time
 from penstock.join.state_policy import get_policy
+from penstock.join.table_leaves import TableLeaves
+from penstock.join.table_versions import TableVersions
 from penstock.join.tree import JoinTree
 from penstock.join.turn_size import TurnSize
-from penstock.ops import Batch, Changes, compute_bound, concat, find_cut, make_evaluation_error
+from penstock.ops import Batch, Changes, concat, find_cut, make_evaluation_error
 from penstock.plan import EddyPlan, JoinPart, JoinPlan, PlanShape, Tree, rename_leaves
-from penstock.state import Maintenance
+from penstock.state import FOREVER, Maintenance
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class JoinOperator:
         first: Member,
         start: StartPoint,
         inputs: Sequence[JoinInput],
-        tables: Mapping[str, pa.Table],
+        tables: Mapping[str, TableVersions],
     ) -> None:
         self.id = spec.id
         self.state = spec.state
@@ -82,11 +85,10 @@ class JoinOperator:
         self._run_count = 0
         self._turn_size = TurnSize(spec.maintenance.block)
         self._loading = False
-        for alias, table in tables.items():
-            columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-            columns[ROW_NUMBER] = pa.array(np.arange(table.num_rows))
-            with self._stop_on_failure():
-                self.tree.stores[alias].load(columns, table.num_rows)
+        self.tables: TableLeaves | None = None
+        with self._stop_on_failure():
+            self.tables = TableLeaves(self.shared_join, tables)
+            self.inputs.limit = self.tables.find_change() - 1
         if tables and not self.stopped:
             with self._stop_on_failure():
                 self.tree.rebuild(self.tree.plan)
@@ -141,11 +143,14 @@ class JoinOperator:
 
     def _stop(self, error: FunctionError) -> None:
         self.stopped = True
+        self.inputs.limit = int(FOREVER)
         for member in self.shared_join.members:
             member.failure = make_evaluation_error(member.name, error)
 
     def _run(self, budget: int) -> int:
         self.output.drop_restored()
+        if self.inputs.has_reached_limit():
+            self._change_tables()
         early = self.inputs.early
         ahead = 0 if early is None else self._run_early(early, budget)
         until = self.inputs.find_cut(budget if self.output.deliver is None else self._turn_size.limit(budget))
@@ -211,9 +216,23 @@ class JoinOperator:
         for alias, rows in relations.items():
             self._store(alias, rows)
         if self.tree.policy.lazy and not any(member.emits_ends for member in self.shared_join.members):
+            if self.tables is not None:
+                self.tables.move(done)
             self._start_incomplete()
         else:
-            self.output.keep_restored(self.shared_join.matches.build(self.tree.rebuild(self.tree.plan)), done)
+            self.output.keep_restored(list(self._build_restored_matches(done)), done)
+        if self.tables is not None:
+            self.tables.drop_former()
+            self.inputs.limit = self.tables.find_change() - 1
+
+    def _build_restored_matches(self, done: int) -> Iterator[MatchBatch]:
+        """The combinations that live in the stored windows, with the rows that tables had at their births."""
+        if self.tables is None or not self.tables:
+            yield self.shared_join.matches.build(self.tree.rebuild(self.tree.plan))
+            return
+        for first, end in self.tables.replay(done):
+            rows = self.tree.rebuild(self.tree.plan)
+            yield self.shared_join.matches.build(rows.take((rows.born >= first) & (rows.born < end)))
 
     def begin_loading(self) -> None:
         """Store tuples without joining them, until `end_loading`: their results are known elsewhere.
@@ -242,8 +261,7 @@ class JoinOperator:
     def _run_early(self, early: EarlyReader, budget: int) -> int:
         """Advance the early node as far as its own streams allow, for the members that read it."""
         inlets = list(early.inlets.values())
-        bound = compute_bound(inlets, whole=False)
-        until = find_cut(inlets, bound, budget)
+        until = find_cut(inlets, self.inputs.find_early_bound(), budget)
         taken = self._ingest({alias: inlet.read(until) for alias, inlet in early.inlets.items()})
         if taken:
             self._emit_early(until)
@@ -330,6 +348,29 @@ class JoinOperator:
         read_again = self.inputs.early is early and self._ingest(early.read_again(ahead))
         if read_again and self.tree.early_node is not None:  # without output: its readers have these rows already
             self.tree.early_node.step(self.tree.context.interest)
+
+    def replace_tables(self, versions: Mapping[str, TableVersions]) -> None:
+        """Tables, by alias, were replaced: combinations that are born from an instant on get the new rows."""
+        if not self.stopped and self.tables is not None:
+            self.tables.set_versions(versions)
+            self.inputs.limit = self.tables.find_change() - 1
+
+    def _change_tables(self) -> None:
+        """Continue with the rows that tables have behind the limit."""
+        assert self.tables is not None
+        with self._stop_on_failure(), self._in_sync():
+            self.tables.move(self.inputs.limit + 1)
+            self.tables.drop_former()
+            for tree in self.trees.all:
+                tree.restart()
+            self.inputs.limit = self.tables.find_change() - 1
+
+    def find_oldest_birth(self) -> int:
+        """The birth of the oldest combination that a restored join builds again, or that is still to come."""
+        if not any(member.emits_ends for member in self.shared_join.members):
+            return self.done
+        reach = [store.find_reach() for store in self.tree.stores.values() if store.table is None]
+        return subtract_time(self.done, max(reach, default=0))
 
     def add_member(self, member: Member, start: StartPoint, *, history: bool) -> None:
         """Add a query, between two batches."""

@@ -20,6 +20,7 @@ from regression_runs import (
     check_parallel_track_on_shared_join,
     check_rows_window_after_query_drop,
 )
+from replaced_tables import check_replacement
 from sharing_runs import check_sharing
 
 from penstock.state.maintenance import SMALLEST
@@ -121,6 +122,8 @@ CASES: dict[Mutant, Holds] = {
     mutants.skip_segment_renumbering: partial(check_limited_joins, 17),
     mutants.read_rows_behind_segments: partial(check_limited_joins, 0),
     mutants.take_emptied_states_as_complete: partial(check_limited_joins, 0),
+    mutants.keep_states_of_replaced_tables: partial(check_replacement, 16),
+    mutants.restore_with_present_rows: partial(check_replacement, 68),
 }
 
 

@@ -5,6 +5,7 @@ The tests must detect each of them (tests/law/test_maintenance_mutants.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,12 @@ from penstock.join.leaf_indexes import LeafIndexes
 from penstock.join.node_state import NodeState
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.stored_rows import StoredRows
+from penstock.join.table_leaves import TableLeaves
 from penstock.ops import Expirations
 from penstock.ops.aggregate.extremes import ExtremeAccumulator, LabelEncoder
 from penstock.ops.row_groups import RowGroups
 from penstock.ops.sequence.buffer import SequenceBuffer
-from penstock.state import KeySpace, Renumbering, RowsWindow, Segment, SpilledColumn, kernels
+from penstock.state import ALWAYS, FOREVER, KeySpace, Renumbering, RowsWindow, Segment, SpilledColumn, kernels
 
 
 def _do_nothing(*_args: Any, **_options: Any) -> None:
@@ -273,6 +275,21 @@ def take_emptied_states_as_complete(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "restart", lambda self: self._set_plan(self.plan))
 
 
+def keep_states_of_replaced_tables(patch: pytest.MonkeyPatch) -> None:
+    """States are not emptied when a static table is replaced."""
+    patch.setattr(JoinTree, "restart", _do_nothing)
+
+
+def restore_with_present_rows(patch: pytest.MonkeyPatch) -> None:
+    """A restored join builds living rows with the present rows of tables, not with those of their births."""
+
+    def replay(self: TableLeaves, until: int) -> Iterator[tuple[int, int]]:
+        self.move(until)
+        yield int(ALWAYS), int(FOREVER)
+
+    patch.setattr(TableLeaves, "replay", replay)
+
+
 MUTANTS = [
     skip_state_renumbering, look_up_ends_by_old_ids, skip_pending_rows_renumbering, skip_expirations_renumbering,
     skip_missing_marks_renumbering, skip_rows_window_renumbering, skip_interest_codes_move,
@@ -282,5 +299,5 @@ MUTANTS = [
     recycle_codes_of_groups, recycle_codes_of_sequences, keep_freed_tuples_in_queues,
     keep_complete_keys_on_recycle, skip_view_recall, drop_rows_in_heap_compaction,
     skip_sequence_queue_rebuild, skip_complete_rows_renumbering, skip_segment_renumbering, read_rows_behind_segments,
-    take_emptied_states_as_complete,
+    take_emptied_states_as_complete, keep_states_of_replaced_tables, restore_with_present_rows,
 ]  # fmt: skip
