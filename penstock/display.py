@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,3 +75,23 @@ def _render_cells(row: Sequence[object]) -> str:
 def _format_value(value: object) -> str:
     text = "" if value is None else str(value)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+_SHOWN_ITEMS = 5
+"""The first items of a long list."""
+
+
+def format_rows(table: pa.Table, *, numbers: bool = False) -> dict[str, Any]:
+    """A table for the page, as names of columns and rows of texts; with `numbers`, integers stay numbers."""
+    rows = [
+        [value if numbers and isinstance(value, int) else _format_item(value) for value in row.values()]
+        for row in table.to_pylist()
+    ]
+    return {"columns": table.column_names, "rows": rows}
+
+
+def _format_item(value: object) -> str:
+    if not isinstance(value, list):
+        return _format_value(value)
+    more = len(value) - _SHOWN_ITEMS
+    return ", ".join(map(_format_item, value[:_SHOWN_ITEMS])) + (f" and {more:,} more" if more > 0 else "")

@@ -97,6 +97,8 @@ class StreamStatus:
     dead: int
     frontier: float | None
     derived: bool = False
+    in_seconds: bool = True
+    """Whether the frontier is in seconds; else in ticks."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +294,7 @@ def _read_stream(name: str, components: EngineComponents) -> StreamStatus:
     return StreamStatus(
         name, writer.arrival_count, _add_up(metrics.get("late")), _add_up(metrics.get("dead")),
         convert_frontier(metrics["frontier"], writer.stream.time_type), name in components.queries.derived,
+        pa.types.is_timestamp(writer.stream.time_type),
     )  # fmt: skip
 
 

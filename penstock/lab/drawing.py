@@ -11,21 +11,27 @@ from matplotlib.figure import Figure
 
 PANEL_SIZE = (5.6, 4.0)
 """Width and height of a panel, in inches."""
+_COLUMNS = 2
+"""Panels side by side: the text of more would be unreadable in the report."""
 _DOTS_PER_INCH = 130
 
 
 def create_panels(
     count: int, title: str = "", size: tuple[float, float] = PANEL_SIZE, *, sharey: bool = False
 ) -> tuple[Figure, Sequence[Any]]:
-    """A figure with `count` panels side by side, each of `size` and with a grid."""
-    drawing = Figure(figsize=(size[0] * count, size[1]), layout="constrained")
+    """A figure with `count` panels in rows of two, each of `size` and with a grid."""
+    columns = min(count, _COLUMNS)
+    rows = -(-count // columns)
+    drawing = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     FigureCanvasAgg(drawing)
     if title:
         drawing.suptitle(title, fontsize="medium")
-    panels = drawing.subplots(1, count, sharey=sharey, squeeze=False)[0]
+    panels = drawing.subplots(rows, columns, sharey=sharey, squeeze=False).flat
     for panel in panels:
         panel.grid(alpha=0.3)
-    return drawing, panels
+    for spare in panels[count:]:
+        spare.set_axis_off()
+    return drawing, list(panels[:count])
 
 
 def encode_png(drawing: Figure) -> bytes:

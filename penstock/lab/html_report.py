@@ -12,7 +12,16 @@ from datetime import UTC, datetime
 from html import escape
 
 from penstock.lab.findings import FINDINGS, find_finding
-from penstock.lab.report import Check, Report, ReportRow, Section, describe_machine, format_cell, format_heading
+from penstock.lab.report import (
+    Check,
+    Report,
+    ReportRow,
+    Section,
+    describe_machine,
+    format_cell,
+    format_heading,
+    list_columns,
+)
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;"
@@ -138,7 +147,7 @@ def _render_checks(checks: Sequence[Check]) -> str:
 
 
 def _render_section(section: Section) -> str:
-    names = list(section.rows[0]) if section.rows else []
+    names = list_columns(section.rows)
     head = "".join(f"<th>{escape(format_heading(name))}</th>" for name in names)
     body = "".join(f"<tr>{_render_cells(row, names)}</tr>" for row in section.rows)
     table = f"<table><tr>{head}</tr>{body}</table>"
@@ -146,5 +155,5 @@ def _render_section(section: Section) -> str:
 
 
 def _render_cells(row: ReportRow, names: Sequence[str]) -> str:
-    kinds = {name: ' class="n"' if isinstance(row[name], int | float) else "" for name in names}
-    return "".join(f"<td{kinds[name]}>{escape(format_cell(row[name]))}</td>" for name in names)
+    kinds = {name: ' class="n"' if isinstance(row.get(name), int | float) else "" for name in names}
+    return "".join(f"<td{kinds[name]}>{escape(format_cell(row.get(name)))}</td>" for name in names)

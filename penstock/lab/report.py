@@ -204,12 +204,18 @@ def _build_check_row(check: Check) -> ReportRow:
     return {"check": check.name, "value": check.value, "unit": check.unit, "goal": check.goal, "": verdict}
 
 
+def list_columns(rows: Sequence[ReportRow]) -> list[str]:
+    """The columns of all rows: rows of a table may lack some."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
 def split_columns(rows: Sequence[ReportRow], width: int) -> Iterator[list[str]]:
     """The columns of a table in parts that fit a width. Each begins with the columns that identify a row."""
-    names = list(rows[0]) if rows else []
+    names = list_columns(rows)
     needed = {name: 3 + _find_longest_word(name, rows) for name in names}
     distinct = (
-        len({tuple(format_cell(row[name]) for name in names[:count]) for row in rows}) for count in range(1, len(names))
+        len({tuple(format_cell(row.get(name)) for name in names[:count]) for row in rows})
+        for count in range(1, len(names))
     )
     size = next((count for count, different in enumerate(distinct, 1) if different == len(rows)), 0)
     key, part = names[:size], list[str]()
@@ -236,7 +242,7 @@ def _find_longest_word(name: str, rows: Sequence[ReportRow]) -> int:
     return max(
         (
             len(word)
-            for text in (format_heading(name), *(format_cell(row[name]) for row in rows))
+            for text in (format_heading(name), *(format_cell(row.get(name)) for row in rows))
             for word in text.split()
         ),
         default=0,
@@ -247,16 +253,18 @@ def _build_table(title: str, rows: Sequence[ReportRow], widths: Mapping[str, int
     """A table of the columns in `widths`; None lets rich choose the width."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for name, width in widths.items():
-        numeric = all(isinstance(row[name], int | float) for row in rows)
+        numeric = all(isinstance(row.get(name, 0), int | float) for row in rows)
         justify: Literal["right", "left"] = "right" if numeric else "left"
         table.add_column(format_heading(name), justify=justify, overflow="fold", width=width)
     for row in rows:
-        table.add_row(*(format_cell(row[name]) for name in widths))
+        table.add_row(*(format_cell(row.get(name)) for name in widths))
     return table
 
 
 def format_cell(value: object) -> str:
-    """A value of a table."""
+    """A value of a table; an empty cell for a row that does not have the column."""
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
@@ -165,6 +166,14 @@ class Run(QueryHandle, RunCommands):
     def metrics(self) -> dict[str, Any]:
         """Counts and sizes by stream, query and cell, as of the last micro-batch."""
         return self._batch_sink.metrics()
+
+    def list_cell_statuses(self) -> list[Mapping[str, Any]]:
+        """Operators, arcs, queries and slices of every cell that has described itself; the page adds them up."""
+        return self._batch_sink.list_statuses()
+
+    def get_latest(self, name: str) -> list[dict[str, Any]]:
+        """The newest rows of a query by cell, as texts: `columns` and `rows`."""
+        return self._batch_sink.get_latest(name)
 
     def explain(self) -> str:
         """How the queries are placed on the cells, and which cells get much more than their share, by which key."""

@@ -29,9 +29,9 @@ def draw_graph(status: EngineStatus, sinks: Mapping[str, str] | None = None) -> 
 
 def draw_spec(spec: PipelineSpec) -> str:
     """The query graph of a pipeline as one SVG picture."""
-    from penstock.web import picture, sources  # noqa: PLC0415 - the engine loads slowly
+    from penstock.web import picture, run_source  # noqa: PLC0415 - the engine loads slowly
 
-    return picture.draw_graph(sources.build_spec_status(spec))
+    return picture.draw_graph(run_source.build_spec_status(spec))
 
 
 def require_server() -> None:
@@ -61,7 +61,7 @@ def serve_engine(engine: Engine, port: int = 0, interval: float = DEFAULT_INTERV
 def serve_run(run: Run, port: int = 0, interval: float = DEFAULT_INTERVAL) -> PageServer:
     """Show a run of this process, and save what the page shows in its checkpoint."""
     require_server()
-    from penstock.web.sources import RunSource  # noqa: PLC0415 - loads slowly
+    from penstock.web.run_source import RunSource  # noqa: PLC0415 - loads slowly
 
     return _serve(RunSource(run), port, interval, _make_saver(run.checkpointLocation))
 
@@ -69,7 +69,7 @@ def serve_run(run: Run, port: int = 0, interval: float = DEFAULT_INTERVAL) -> Pa
 def record_run(run: Run, interval: float = 2 * DEFAULT_INTERVAL) -> PageMonitor:
     """Save what the page would show of a run in its checkpoint, for `penstock ui`, until the monitor is closed."""
     from penstock.web.monitor import PageMonitor  # noqa: PLC0415 - loads slowly
-    from penstock.web.sources import RunSource  # noqa: PLC0415
+    from penstock.web.run_source import RunSource  # noqa: PLC0415
 
     monitor = PageMonitor(RunSource(run), interval, _make_saver(run.checkpointLocation))
     monitor.start()

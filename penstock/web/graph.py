@@ -20,11 +20,14 @@ MOST_SINKS = 6
 """An operator with more queries has one box for all of them."""
 _CHARACTER = 7.4
 _NARROWEST, _WIDEST = 120.0, 260.0
-_NARROWEST_WITH_FIGURES = 176.0
-"""Figures such as "980 rows 65kB −1.2k" fit into it, and so does a title beside two bars."""
+_NARROWEST_WITH_FIGURES = 206.0
+"""Figures such as "980 rows, 65 kB, 40 wait" fit into it, and so do two bars with their names."""
 _LINE, _PADDING = 16.0, 14.0
 _SHORT_KINDS = ("source", "table", "query")
-"""Boxes of these kinds have a title and a line; others have one more line for figures, and a line for each input."""
+"""Boxes of these kinds have a title and a line; others have one more line for figures, and a line for each input.
+
+An inner join has one more for two bars: how much of it is demanded, and how complete it is."""
+_LONGEST_SINK = 30
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Box:
     queries: tuple[str, ...] = ()
     count: int = 1
     notes: tuple[str, ...] = ()
-    """Its inputs with their windows."""
+    """Its inputs with their windows; for a query, where its results go."""
+    inner: bool = False
+    """Whether it is a join below another one, which keeps its rows as a state."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,14 @@ def build_graph(status: EngineStatus, query: str | None = None, sinks: Mapping[s
     for arc in arcs:
         notes[arc.target] += [arc.label] if arc.label else []
     boxes = {
-        each.id: Box(each.id, each.kind, each.title, (places[each.id],), notes=tuple(notes[each.id]))
+        each.id: Box(
+            each.id,
+            each.kind,
+            each.title,
+            (places[each.id],),
+            notes=tuple(notes[each.id]),
+            inner=each.kind == "join" and each.scope not in (None, each.id),
+        )
         for each in operators
     }
     if len(operators) > MOST_BOXES:
@@ -105,8 +117,15 @@ def _make_sinks(box: str, queries: Sequence[str], sinks: Mapping[str, str]) -> I
         yield Box(f"queries of {box}", "query", f"{len(queries):,} queries", queries=tuple(queries), count=len(queries))
         return
     for name in queries:
-        title = f"{name} → {sinks[name]}" if name in sinks else name
-        yield Box(f"query {name}", "query", title, queries=(name,))
+        notes = (f"→ {shorten_sink(sinks[name])}",) if name in sinks else ()
+        yield Box(f"query {name}", "query", name, queries=(name,), notes=notes)
+
+
+def shorten_sink(text: str) -> str:
+    """Where results go, with the last part of a long path: "parquet files in …/alarms"."""
+    if len(text) <= _LONGEST_SINK or "/" not in text:
+        return text
+    return f"{text[: text.index('/')]}…/{text.rstrip('/').rpartition('/')[2]}"
 
 
 def _measure(box: Box) -> Size:
@@ -114,7 +133,7 @@ def _measure(box: Box) -> Size:
     is_short = box.kind in _SHORT_KINDS
     narrowest = _NARROWEST if is_short else _NARROWEST_WITH_FIGURES
     width = min(_WIDEST, max(narrowest, longest * _CHARACTER + 24))
-    lines = 2 if is_short else 3 + len(box.notes)
+    lines = 2 if box.kind in ("source", "table") else (2 if is_short else 3 + box.inner) + len(box.notes)
     return Size(width, lines * _LINE + _PADDING)
 
 

@@ -2,8 +2,9 @@
 
 The steps are those of Sugiyama: layers by the longest path, a place holder wherever an arc passes a layer, an order
 within each layer by the mean place of the neighbours, and positions as near to the neighbours as the boxes' heights
-allow (isotonic regression). A pure function: the same graph has the same picture. Both the page and
-`penstock explain --format svg` use it.
+allow (isotonic regression). Arcs of a box leave and enter it at places of their own, in the order of their other ends;
+between two layers they bend, past a layer they are straight, so that none crosses a box. A pure function: the same
+graph has the same picture. Both the page and `penstock explain --format svg` use it.
 
 Cost: sweeps x (boxes + passed layers).
 """
@@ -15,8 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-LAYER_GAP = 72.0
+LAYER_GAP = 96.0
+END_LENGTH = 50.0
+"""The straight end of an arc, with room for a number such as "12.3k/s" above it; the rest of a gap is for its bend."""
 ROW_GAP = 22.0
+PORT_GAP = 18.0
+"""The distance of two arcs of a box: each can have a number above it."""
 MARGIN = 16.0
 _ORDER_SWEEPS = 12
 _PLACE_SWEEPS = 6
@@ -49,15 +54,18 @@ def lay_out(sizes: Mapping[str, Size], arcs: Sequence[Arc]) -> Layout:
     chains = {arc: _make_chain(arc, layer, heights) for arc in known}
     columns = _order_columns(layer, chains)
     tops = _place_rows(columns, chains, heights)
-    lefts, total = _place_columns(columns, sizes)
+    lefts, rights, total = _place_columns(columns, sizes)
     boxes = {name: (lefts[layer[name]], tops[name]) for name in sizes}
+    middle = {name: top + heights[name] / 2 for name, top in tops.items()}
+    leaving, entering = _place_ends(chains, middle, heights)
     lines = {}
     for arc, chain in chains.items():
         start, end = arc
-        middle = [(lefts[layer[name]], tops[name]) for name in chain[1:-1]]
-        first = (boxes[start][0] + sizes[start].width, boxes[start][1] + sizes[start].height / 2)
-        last = (boxes[end][0], boxes[end][1] + sizes[end].height / 2)
-        lines[arc] = (first, *middle, last)
+        points = [(boxes[start][0] + sizes[start].width, leaving[arc]), (rights[layer[start]], leaving[arc])]
+        for name in chain[1:-1]:
+            points += [(lefts[layer[name]], middle[name]), (rights[layer[name]], middle[name])]
+        points += [(boxes[end][0] - END_LENGTH, entering[arc]), (boxes[end][0], entering[arc])]
+        lines[arc] = tuple(dict.fromkeys(points))
     height = max((tops[name] + heights[name] for column in columns for name in column), default=0.0)
     return Layout(boxes, lines, total, height + MARGIN)
 
@@ -159,9 +167,29 @@ def _separate(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
     return [shift + offset for shift, offset in zip(shifts, offsets, strict=True)]
 
 
-def _place_columns(columns: Sequence[list[str]], sizes: Mapping[str, Size]) -> tuple[list[float], float]:
-    lefts, x = [], MARGIN
+def _place_ends(
+    chains: Mapping[Arc, list[str]], middle: Mapping[str, float], heights: Mapping[str, float]
+) -> tuple[dict[Arc, float], dict[Arc, float]]:
+    """The heights at which arcs leave and enter their boxes: those of a box do not meet unless there are many."""
+    found: tuple[dict[Arc, float], dict[Arc, float]] = {}, {}
+    for ends, box, neighbour in ((found[0], 0, 1), (found[1], -1, -2)):
+        arcs = defaultdict[str, list[Arc]](list)
+        for arc, chain in chains.items():
+            arcs[chain[box]].append(arc)
+        for name, listed in arcs.items():
+            listed.sort(key=lambda arc: (middle[chains[arc][neighbour]], arc))
+            gap = min(PORT_GAP, heights[name] / (len(listed) + 1))
+            for place, arc in enumerate(listed):
+                ends[arc] = middle[name] + gap * (place - (len(listed) - 1) / 2)
+    return found
+
+
+def _place_columns(columns: Sequence[list[str]], sizes: Mapping[str, Size]) -> tuple[list[float], list[float], float]:
+    """The left and the right edges of columns, and the width of all."""
+    lefts, rights, x = [], [], MARGIN
     for column in columns:
+        width = max((sizes[name].width for name in column if name in sizes), default=0.0)
         lefts.append(x)
-        x += max((sizes[name].width for name in column if name in sizes), default=0.0) + LAYER_GAP
-    return lefts, max(x - LAYER_GAP, 0.0) + MARGIN
+        rights.append(x + width)
+        x += width + LAYER_GAP
+    return lefts, rights, max(x - LAYER_GAP, 0.0) + MARGIN

@@ -22,13 +22,15 @@ from penstock.engine import EngineStatus
 from penstock.errors import PenstockError
 from penstock.web.graph import GraphPicture, build_graph
 from penstock.web.series import GraphEvent, SeriesPoint, list_changes, measure_point
-from penstock.web.sources import PageSource, Reading, encode_record
+from penstock.web.sources import STARTING, PageSource, Reading, encode_record
 from penstock.web.status_codec import encode_figures, encode_graph, encode_queries, is_same_structure
 
 SHARE = 0.01
 """The part of the processor time that readings may take. Sending them takes up to twice as much on a busy machine."""
 UNSEEN_SECONDS = 1.0
 """The shortest time between two readings while no page is open: they draw the beginning of time lines."""
+LEAST_SPAN = 0.05
+"""The shortest time of a point of the time lines, in seconds."""
 SAVE_SECONDS = 5.0
 """The time between two records."""
 MOST_POINTS = 900
@@ -52,7 +54,8 @@ class PageMonitor:
         self._points: deque[SeriesPoint] = deque(maxlen=MOST_POINTS)
         self._events: deque[GraphEvent] = deque(maxlen=MOST_EVENTS)
         self._reading: Reading | None = None
-        self._read_at = 0.0
+        self._measured: tuple[EngineStatus, float] | None = None
+        """The status at the newest point, and the clock then."""
         self._version = 0
         self._structure: Message = ("structure", "{}")
         self._sample: Message = ("sample", "{}")
@@ -120,12 +123,14 @@ class PageMonitor:
                 self._events = deque(reading.past_events, MOST_EVENTS)
                 point = reading.points[-1]
             elif before is not None:
-                point = measure_point(before.status, reading.status, clock - self._read_at, now)
-                changes = [*list_changes(before.status, reading.status, now), *reading.events]
-                self._points.append(point)
+                point = self._measure(reading.status, clock, now)
+                known = [] if before.state == STARTING else list_changes(before.status, reading.status, now)
+                changes = [*known, *reading.events]
                 self._events.extend(changes)
             is_new = before is None or not is_same_structure(before.status, reading.status)
-            self._reading, self._read_at = reading, clock
+            if before is None:
+                self._measured = reading.status, clock
+            self._reading = reading
             if is_new:
                 self._version += 1
                 self._structure = "structure", json.dumps(self._encode_structure(reading.status))
@@ -136,6 +141,15 @@ class PageMonitor:
         if self._save is not None and time.monotonic() - self._saved_at > SAVE_SECONDS:
             self._saved_at = time.monotonic()
             self._save(self.build_record())
+
+    def _measure(self, status: EngineStatus, clock: float, now: float) -> SeriesPoint | None:
+        """The newest point. A reading just after a control comes too soon for a rate, and makes none."""
+        assert self._measured is not None
+        before, at = self._measured
+        if clock - at >= min(LEAST_SPAN, self._interval / 2):
+            self._measured = status, clock
+            self._points.append(measure_point(before, status, clock - at, now))
+        return self._points[-1] if self._points else None
 
     def _encode_structure(self, status: EngineStatus) -> dict[str, Any]:
         return {

@@ -67,6 +67,7 @@ def _list_texts(box: Box, status: EngineStatus) -> Iterator[str]:
     operators = [status.operators[place] for place in box.members]
     if box.kind == "query":
         yield "query" if box.count == 1 else "queries"
+        yield from box.notes
         return
     first = operators[0]
     yield box.kind if first.policy is None else f"{box.kind}, state {first.policy}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.engine import Engine, EngineStatus, QueryStatus, StreamStatus, convert_frontier
+from penstock.display import format_rows
+from penstock.engine import Engine, EngineStatus
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.requests import (
     AddOne,
@@ -28,13 +29,11 @@ from penstock.spark.storage import Folder
 from penstock.web.series import GraphEvent, SeriesPoint
 from penstock.web.status_codec import decode_status
 
-if TYPE_CHECKING:
-    from penstock.spark.run import Run
-
 _SHOWN_ROWS = 20
 _WATCH_SECONDS = 30.0
 _RECENT_PUSHES = 5
-_SHOWN_FIGURES = ("placement", "emitted", "written", "window_rows", "state_rows", "bytes", "waiting", "budget")
+STARTING = "starting"
+"""The state of a run before the end of its first micro-batch: its plans are not known yet."""
 RECORD_FILE = "observed.json"
 """The file of a checkpoint in which a run saves what the page shows."""
 
@@ -64,26 +63,32 @@ class PageSource(Protocol):
     def execute(self, request: Request) -> Mapping[str, Any]: ...
 
 
+_NUMBER_NAMES = {
+    "busy": "% of the available time used", "demanded": "% of the budget needed", "milliseconds": "ms available a push",
+    "cost": "cost of the plan now", "proposed": "cost of the new plan", "spared": "saved in a window",
+    "made_up": "rows to rebuild", "state_rows": "rows in states", "unused": "rows a second without use",
+    "gates": "cost of gates a second", "now": "cost now", "cpu_opt": "cost of CPU-Opt", "mem_opt": "cost of Mem-Opt",
+    "tuples": "tuples kept now", "fewest_tuples": "tuples kept by Mem-Opt",
+}  # fmt: skip
+"""The numbers of decisions, in the words of the page."""
+
+
 def describe_decision(decision: Any, now: float) -> GraphEvent:
     """A decision of the controller as an event."""
-    command, numbers = decision.command, dict(decision.numbers)
+    command = decision.command
+    numbers = {
+        _NUMBER_NAMES.get(key, key): 100 * value if _NUMBER_NAMES.get(key, key).startswith("%") else value
+        for key, value in decision.numbers.items()
+    }
     if command is None or decision.error is not None:
         return GraphEvent(now, "decision", "", f"no change: {decision.error}", numbers=numbers)
     text = f"{command.query}: {command.do} {'lifted' if command.value is None else command.value}"
     return GraphEvent(now, "decision", command.query, text, numbers=numbers)
 
 
-def format_rows(table: pa.Table) -> dict[str, Any]:
+def _format_newest(table: pa.Table) -> dict[str, Any]:
     """The last rows of a table as texts."""
-    shown = table.slice(max(0, table.num_rows - _SHOWN_ROWS))
-    rows = [[_format_value(value) for value in row.values()] for row in shown.to_pylist()]
-    return {"columns": shown.column_names, "rows": rows}
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_format_value, value))
-    return "" if value is None else str(value)
+    return format_rows(table.slice(max(0, table.num_rows - _SHOWN_ROWS)))
 
 
 class EngineSource:
@@ -120,7 +125,7 @@ class EngineSource:
         """The newest rows of a query."""
         for results in reversed(list(self._recent)):
             if name in results and results[name].num_rows:
-                self._latest[name] = format_rows(results[name])
+                self._latest[name] = _format_newest(results[name])
                 break
         return self._latest.get(name)
 
@@ -163,145 +168,6 @@ class EngineSource:
             case _:
                 raise UnsupportedError("NOT_ON_THE_PAGE", f"{request.key} is not a control of an engine's page")
         return {"done": request.key}
-
-
-class RunSource:
-    """A run on Spark: the graph of an engine with its queries, and the figures that its cells report."""
-
-    kind = "run"
-
-    def __init__(self, run: Run) -> None:
-        self.title = f"run on {run.checkpointLocation}"
-        self._run = run
-        self._seen_decisions = 0
-        self._graph: tuple[object, Engine, EngineStatus] | None = None
-        """For a configuration, an engine with its queries but without data."""
-        self._arrived: dict[str, int] = {}
-        self._batches: dict[int, float] = {}
-
-    def read(self) -> Reading:
-        run, now = self._run, time.time()
-        decisions = run.decisions()
-        new = decisions[self._seen_decisions :]
-        self._seen_decisions = len(decisions)
-        self._count_batches(run.recentProgress)
-        state = "running" if run.isActive else "stopped"
-        return Reading(self._build_status(), tuple(describe_decision(each, now) for each in new), state=state)
-
-    def _count_batches(self, reports: Sequence[Any]) -> None:
-        names = [stream.name for stream in self._run.spec.streams]
-        for report in reports:
-            if report["batchId"] in self._batches or "addBatch" not in report["durationMs"]:
-                continue
-            self._batches[report["batchId"]] = report["durationMs"].get("triggerExecution", 0) / 1000
-            for name, source in zip(names, report["sources"], strict=False):
-                self._arrived[name] = self._arrived.get(name, 0) + source["numInputRows"]
-
-    def _find_graph(self) -> tuple[Engine, EngineStatus]:
-        spec = self._run.spec
-        if self._graph is None or self._graph[0] != spec.config:
-            engine = _build_spec_engine(spec)
-            self._graph = spec.config, engine, engine.status()
-        return self._graph[1:]
-
-    def _build_status(self) -> EngineStatus:
-        spec, metrics = self._run.spec, self._run.metrics()
-        _, graph = self._find_graph()
-        sinks = self._run.sinks
-        types = {stream.name: stream.time_type for stream in spec.streams}
-        queries = tuple(_fill_query(each, metrics["queries"], sinks) for each in graph.queries)
-        streams = tuple(
-            StreamStatus(
-                name,
-                self._arrived.get(name, 0),
-                each["late"],
-                each["dead"],
-                convert_frontier(each["frontier"], types[name]),
-            )
-            for name, each in metrics["streams"].items()
-        )
-        return replace(
-            graph,
-            pushes=len(self._batches),
-            busy=sum(self._batches.values()),
-            operators=_fill_operators(graph, metrics["queries"], self._arrived),
-            queries=queries,
-            streams=streams,
-            notices=tuple(str(each) for each in self._run.status["notices"]),
-        )
-
-    def describe_query(self, name: str) -> dict[str, Any]:
-        queries = self._run.metrics()["queries"]
-        if name not in queries:
-            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}", query=name)
-        found = queries[name]
-        query = self._run.spec.config.find_query(name)
-        explained = [str(self._find_graph()[0].explain(name)), f"sink: {self._run.sinks.get(name, 'none')}"]
-        explained += [f"{key.replace('_', ' ')}: {found[key]}" for key in _SHOWN_FIGURES if found[key] is not None]
-        return {
-            "name": name, "text": query.text, "plan": query.plan, "state": query.state or self._run.spec.state,
-            "explain": "\n".join(explained), "slices": None, "latest": None,
-        }  # fmt: skip
-
-    def execute(self, request: Request) -> Mapping[str, Any]:
-        from penstock.spark.driver.request_server import execute_request  # noqa: PLC0415 - needs pyspark
-
-        return execute_request(self._run, request)
-
-
-def _fill_query(query: QueryStatus, metrics: Mapping[str, Any], sinks: Mapping[str, str]) -> QueryStatus:
-    found = metrics.get(query.name)
-    if found is None:
-        return query
-    return replace(
-        query, emitted=int(found["emitted"]), completeness=float(found["completeness"]), stale=int(found["stale"]),
-        budget=found["budget"], sink=sinks.get(query.name),
-    )  # fmt: skip
-
-
-def _fill_operators(graph: EngineStatus, metrics: Mapping[str, Any], arrived: Mapping[str, int]) -> tuple[Any, ...]:
-    """The figures of the queries on the operators that have their results; the cells report no others."""
-    best: dict[str, Mapping[str, Any]] = {}
-    for query in graph.queries:
-        found = metrics.get(query.name)
-        if found is not None and found["emitted"] >= best.get(query.operator, {"emitted": -1})["emitted"]:
-            best[query.operator] = found
-    filled = []
-    for each in graph.operators:
-        if each.kind == "source":
-            filled.append(replace(each, rows_out=arrived.get(each.title, 0)))
-        elif each.id in best:
-            found = best[each.id]
-            rows = int(found["window_rows"] + found["state_rows"])
-            filled.append(
-                replace(
-                    each,
-                    rows_out=int(found["emitted"]),
-                    state_rows=rows,
-                    bytes=int(found["bytes"]),
-                    waiting=int(found["waiting"]),
-                )
-            )
-        else:
-            filled.append(each)
-    return tuple(filled)
-
-
-def build_spec_status(spec: Any) -> EngineStatus:
-    """The graph of a pipeline: that of an engine with its streams, tables and queries, without data."""
-    return _build_spec_engine(spec).status()
-
-
-def _build_spec_engine(spec: Any) -> Engine:
-    engine = Engine(state=spec.state, warn=False)
-    for stream in spec.streams:
-        engine.declare(stream)
-    for name, table in spec.tables.items():
-        engine.table(name, table.schema.empty_table())
-    for query in spec.queries:
-        declare = engine.derive if query.name in spec.derived_streams else engine.query
-        declare(query.name, query.text, query.plan, query.state)
-    return engine
 
 
 class FolderSource:

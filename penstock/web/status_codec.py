@@ -59,7 +59,9 @@ def encode_figures(status: EngineStatus) -> dict[str, Any]:
         ],
         "queries": [each.emitted for each in status.queries],
         "complete": [[place, each.completeness] for place, each in enumerate(status.queries) if each.completeness < 1],
-        "streams": [[each.name, each.arrived, each.late, each.dead, each.frontier] for each in status.streams],
+        "streams": [
+            [each.name, each.arrived, each.late, each.dead, each.frontier, each.in_seconds] for each in status.streams
+        ],
         "notices": list(status.notices),
     }  # fmt: skip
 
@@ -72,7 +74,7 @@ def encode_graph(picture: GraphPicture) -> dict[str, Any]:
         "boxes": [
             {
                 "id": box.id, "kind": box.kind, "title": box.title, "members": box.members, "count": box.count,
-                "queries": box.queries if box.count == 1 else [], "notes": box.notes,
+                "queries": box.queries, "notes": box.notes, "inner": box.inner,
                 "x": round(layout.boxes[box.id][0], 1), "y": round(layout.boxes[box.id][1], 1),
                 "width": round(picture.sizes[box.id].width), "height": round(picture.sizes[box.id].height),
             }
@@ -82,7 +84,7 @@ def encode_graph(picture: GraphPicture) -> dict[str, Any]:
             {
                 "source": line.source, "target": line.target, "ets": line.ets,
                 "path": format_path(layout.arcs[line.source, line.target]),
-                "end": layout.arcs[line.source, line.target][0],
+                "end": layout.arcs[line.source, line.target][-1],
             }
             for line in picture.lines
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import penstock.lab as labs
@@ -127,3 +129,12 @@ def test_failing_lab_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     html = (tmp_path / "report.html").read_text()
     assert "failed" not in html
     assert "saves up to 62 % of the memory" in html
+
+
+def test_rows_of_a_table_may_lack_columns() -> None:
+    """As those of settings that not every rival runs in."""
+    report = Report("slice", quick=True)
+    rows = [{"setting": "fast", "push_down_s": 5, "own_s": 7}, {"setting": "crowd", "own_s": 9}]
+    report.sections.append(Section("beyond", "Beyond the paper", rows))
+    report.show(Console(file=io.StringIO()))
+    assert "<td>crowd</td><td></td>" in build_html([report], "penstock lab slice")

@@ -61,6 +61,10 @@ def test_run_is_shown_changed_and_shown_again_after_its_end(spark: Any, folder: 
             assert sample["queries"] == [run.metrics()["queries"]["pairs"]["emitted"]]
             assert sample["state"] == "running"
             assert {row[0]: row[1] for row in sample["streams"]} == {"a": 10, "b": 10}
+            kinds = [kind for _, kind, _ in structure["operators"]]
+            join = sample["operators"][kinds.index("join")]
+            assert join[0] == sample["queries"][0]
+            assert join[1] > 0
             wrong = control(server, "add-one", name="more", text=PAIRS.replace("b.k", "b.kk"), plan=None, sink="memory")
             assert (wrong["error"]["condition"], wrong["error"]["line"]) == ("UNKNOWN_COLUMN", 1)
             assert "error" not in control(server, "add-one", name="more", text=PAIRS, plan=None, sink="memory")
@@ -76,6 +80,8 @@ def test_run_is_shown_changed_and_shown_again_after_its_end(spark: Any, folder: 
             assert found["text"] == PAIRS
             assert found["explain"].startswith("pairs: ISTREAM")
             assert "placement: 2 cells" in found["explain"]
+            assert found["latest"]["columns"] == ["k", "_ts"]
+            assert found["latest"]["rows"]
             assert "error" not in control(server, "drop", name="more")
             write_rows(folder, 2)
             run.processAllAvailable()

@@ -70,6 +70,8 @@ def test_numbers_move_and_nothing_is_wrong(browser: Any, pictures: Path) -> None
         assert page.locator("#graph path.ets").count() > 0
         page.wait_for_selector(".holds:has-text('wait for it')")
         check_accessible(page)
+        page.hover("#charts figure:first-child .u-over")
+        page.wait_for_function("() => /:/.test(document.getElementById('pointed').textContent)")
         page.screenshot(path=pictures / "light.png", full_page=True)
         page.click("#theme")
         check_accessible(page)
@@ -113,7 +115,7 @@ def test_query_is_added_corrected_migrated_and_dropped(browser: Any, pictures: P
         page.fill("#plan", "(a (b c))")
         page.click("#submit")
         page.wait_for_selector("#events .kind:has-text('plan')")
-        page.wait_for_selector("#plans:has-text('((a b) c) → (a (b c))')")
+        page.wait_for_selector("#plans tr:has-text('((a b) c)'):has-text('(a (b c))')")
         page.wait_for_selector("#graph text:has-text('(b c)')")
         page.screenshot(path=pictures / "migrated.png", full_page=True)
         page.fill("#search", "mine")

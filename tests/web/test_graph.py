@@ -82,7 +82,7 @@ def test_incomplete_state_after_migration() -> None:
 def test_picture_is_one_graph_with_all_queries() -> None:
     picture = ET.fromstring(draw_graph(read_after(1), {"pairs": "parquet"}))
     texts = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"A", "B", "C", "large", "pairs → parquet", "triples", "counts"} <= texts
+    assert {"A", "B", "C", "large", "pairs", "→ parquet", "triples", "counts"} <= texts
     assert {path.get("class") for path in picture.iter("{http://www.w3.org/2000/svg}path")} >= {"ets"}
 
 

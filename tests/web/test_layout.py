@@ -33,6 +33,10 @@ def test_random_graphs(seed: int) -> None:
         assert layout.boxes[start][0] + sizes[start].width < layout.boxes[end][0]
         points = layout.arcs[start, end]
         assert all(left[0] < right[0] for left, right in pairwise(points))
+        for (x, y), (u, v) in pairwise(points):  # it bends between layers only, and passes no box
+            for name, (left, top) in layout.boxes.items():
+                beside = u <= left + 1e-6 or left + sizes[name].width <= x + 1e-6
+                assert beside or max(y, v) <= top + 1e-6 or top + sizes[name].height <= min(y, v) + 1e-6, (start, end)
     for name, (x, y) in layout.boxes.items():
         assert 0 <= x <= layout.width - sizes[name].width
         assert 0 <= y <= layout.height - sizes[name].height
@@ -42,3 +46,12 @@ def test_random_graphs(seed: int) -> None:
 def test_empty_graph_and_unknown_boxes() -> None:
     assert lay_out({}, []).boxes == {}
     assert lay_out({"a": Size(10, 10)}, [("a", "b"), ("a", "a")]).arcs == {}
+
+
+def test_arcs_of_a_box_are_apart() -> None:
+    sizes = {name: Size(100, 60) for name in "abcd"}
+    layout = lay_out(sizes, [("a", "d"), ("b", "d"), ("c", "d")])
+    ends = sorted(layout.arcs[name, "d"][-1][1] for name in "abc")
+    assert all(right - left > 10 for left, right in pairwise(ends))
+    tops = sorted("abc", key=lambda name: layout.boxes[name][1])
+    assert tops == sorted("abc", key=lambda name: layout.arcs[name, "d"][-1][1])

@@ -144,7 +144,8 @@ def test_folder_that_is_no_run(tmp_path: Path) -> None:
     assert "NO_RUN_RECORD" in result.output
 
 
-def test_record_is_shown_again(tmp_path: Path) -> None:
+def test_record_is_shown_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.web.monitor.LEAST_SPAN", 0)
     engine = build_engine()
     monitor = PageMonitor(EngineSource(engine), 60, (tmp_path / RECORD_FILE).write_bytes)
     monitor.start()
@@ -161,6 +162,20 @@ def test_record_is_shown_again(tmp_path: Path) -> None:
         assert events["structure"]["kind"] == "folder"
         error = control(server, "drop", name="pairs")["error"]
         assert error["condition"] == "NO_CHECKPOINT"
+
+
+def test_reading_just_after_another_makes_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of one push in a millisecond would be a rate of millions."""
+    monkeypatch.setattr("penstock.web.monitor.LEAST_SPAN", 100)
+    engine = build_engine()
+    monitor = PageMonitor(EngineSource(engine), 1000)
+    monitor.read_now()
+    push(engine, 0)
+    monitor.read_now()
+    assert json.loads(monitor.build_record())["points"][-1]["rows_in"] == 0
+    monkeypatch.setattr("penstock.web.monitor.LEAST_SPAN", 0)
+    monitor.read_now()
+    assert json.loads(monitor.build_record())["points"][-1]["rows_in"] > 0
 
 
 def test_demo_port_needs_ui() -> None:

@@ -112,7 +112,7 @@ def draw_throughput(rows: Sequence[ReportRow]) -> bytes:
     """Rows per second by batch size, a panel for each window size; the references are dashed and dotted."""
     windows = sorted({row["window_rows"] for row in rows})
     ways = sorted({row["ways"] for row in rows})
-    drawing, panels = create_panels(len(windows), size=(4.2, 4), sharey=True)
+    drawing, panels = create_panels(len(windows), "Throughput by rows per push", (4.6, 4), sharey=True)
     for panel, window in zip(panels, windows, strict=True):
         for number, way in enumerate(ways):
             part = [row for row in rows if row["window_rows"] == window and row["ways"] == way]

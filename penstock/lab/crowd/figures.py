@@ -12,7 +12,7 @@ Curve = tuple[Sequence[int], Sequence[float]]
 
 def draw_costs(pushes: Mapping[str, Curve], starts: Mapping[str, Curve]) -> bytes:
     """The cost of a push and of starting all queries, on logarithmic axes."""
-    drawing, panels = create_panels(2, size=(10, 4))
+    drawing, panels = create_panels(2, "Cost by the number of queries")
     for panel, curves, title in zip(panels, (pushes, starts), ("one push", "starting all queries"), strict=True):
         for name, (counts, cost) in curves.items():
             panel.plot(counts, cost, marker="o", label=name)

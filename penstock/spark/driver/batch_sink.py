@@ -93,7 +93,7 @@ class BatchSink:
         self._metadata.begin(batch)
         output = self._sinks.write(frame, batch)
         with self._changed:
-            self._reports.add(batch, output.cells, output.rows)
+            self._reports.add(self.layout, batch, output.cells, output.rows)
             self._reports.log_notices(self.layout)
             self._apply_commands(batch, output.last_command)
         for listener in list(self._listeners):
@@ -187,6 +187,14 @@ class BatchSink:
     def metrics(self) -> dict[str, Any]:
         """The last reports of the cells, added up by stream and query."""
         return self._reports.metrics(self.layout)
+
+    def list_statuses(self) -> list[Mapping[str, Any]]:
+        """The newest descriptions of the cells."""
+        return self._reports.list_statuses()
+
+    def get_latest(self, name: str) -> list[Any]:
+        """The newest rows of a query, by cell."""
+        return self._reports.get_latest(name)
 
     def list_notices(self) -> list[str]:
         """The active notices, as text."""

@@ -35,6 +35,10 @@ class CellReports:
         self._batch = -1
         self._cells: dict[int, CellReport] = {}
         self._counts: dict[OutputKey, int] = {}
+        self._rows_read: dict[str, int] = {}
+        self._statuses: dict[int, Mapping[str, Any]] = {}
+        self._latest: dict[str, dict[int, Any]] = {}
+        """By query and cell, the newest rows that a cell described."""
         self._last_arrivals = dict.fromkeys(streams, time_ns() // 1000)
         self._key_stats = KeyStats()
         self._late: dict[str, int] = {}
@@ -42,7 +46,7 @@ class CellReports:
         self._failures: dict[tuple[str, str], dict[int, str]] = {}
         """By name and text of a query, the cells in which it stopped, and the errors: a rebuilt cell forgets them."""
 
-    def add(self, batch: int, cells: Mapping[int, CellReport], rows: Mapping[OutputKey, int]) -> None:
+    def add(self, layout: Layout, batch: int, cells: Mapping[int, CellReport], rows: Mapping[OutputKey, int]) -> None:
         """Add the reports of a micro-batch and the rows written by output; a repeated micro-batch counts once."""
         now = time_ns() // 1000
         with self._lock:
@@ -51,10 +55,17 @@ class CellReports:
                 for name, (text, error) in cell["failures"].items():
                     self._failures.setdefault((name, text), {})[number] = error
             self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
+            for number, cell in cells.items():
+                if (status := cell["status"]) is not None:
+                    self._statuses[number] = status
+                    for name, newest in status["latest"].items():
+                        self._latest.setdefault(name, {})[number] = newest
             self._late = {name: count for (kind, name), count in rows.items() if kind == LATE}
             if batch > self._batch:
                 for output, count in rows.items():
                     self._counts[output] = self._counts.get(output, 0) + count
+                for name, count in _count_rows_read(layout, cells).items():
+                    self._rows_read[name] = self._rows_read.get(name, 0) + count
                 self._batch = batch
                 self._key_stats.add(cells)
 
@@ -100,17 +111,31 @@ class CellReports:
     def metrics(self, layout: Layout) -> dict[str, Any]:
         """The last reports, added up by stream and query of a layout."""
         with self._lock:
-            cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
+            cells, counts, batch, read = dict(self._cells), dict(self._counts), self._batch, dict(self._rows_read)
             hot = self._key_stats.find_hot_cells(layout)
         spec, failures = layout.spec, self.list_failures(layout)
         queries = {each.name: _collect_query_metrics(each.name, layout, cells, counts) for each in spec.queries}
         return {
             "batch": batch,
-            "streams": {each.name: _collect_stream_metrics(each.name, cells, counts) for each in spec.streams},
+            "streams": {
+                each.name: {"read": read.get(each.name, 0), **_collect_stream_metrics(each.name, cells, counts)}
+                for each in spec.streams
+            },
             "queries": {name: {**figures, "error": failures.get(name)} for name, figures in queries.items()},
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in _SHOWN} for number in sorted(cells)},
         }
+
+    def list_statuses(self) -> list[Mapping[str, Any]]:
+        """The newest descriptions of the cells, in their order; see `CellObserver`."""
+        with self._lock:
+            return [self._statuses[number] for number in sorted(self._statuses)]
+
+    def get_latest(self, name: str) -> list[Any]:
+        """The newest rows of a query, by cell."""
+        with self._lock:
+            found = self._latest.get(name, {})
+            return [found[number] for number in sorted(found)]
 
     def explain(self, layout: Layout) -> str:
         """The placement of queries, and hot cells."""
@@ -151,6 +176,15 @@ def _collect_query_metrics(
         "replication": placement.compute_replication(),
         "budget": list_budgets(layout).get(name),
     }
+
+
+def _count_rows_read(layout: Layout, cells: Mapping[int, CellReport]) -> dict[str, int]:
+    """By stream, the rows of a micro-batch that its widest reader gets, each counted once."""
+    found: dict[str, int] = {}
+    for inlet in layout.inlets:
+        rows = sum(cell["rows"].get(str(inlet.number), 0) for cell in cells.values()) // inlet.route.copies
+        found[inlet.stream.name] = max(rows, found.get(inlet.stream.name, 0))
+    return found
 
 
 def _collect_stream_metrics(name: str, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]) -> dict[str, Any]:

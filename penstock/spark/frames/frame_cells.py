@@ -7,7 +7,7 @@ queries that were started from one frame do not mix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -63,6 +63,10 @@ class FrameCellState(CellState):
     def _find_top_keys(self, batch: CellBatch) -> dict[str, TopKey]:
         del batch
         return {}  # statistics for a driver that a frame does not have
+
+    def _describe(self, cell: Cell, results: Mapping[str, pa.Table]) -> dict[str, object] | None:
+        del cell, results
+        return None  # as above
 
 
 def _write_output(cell: int, token: str, output: Iterable[tuple[OutputKey, pa.Table]]) -> list[OutputRow]:

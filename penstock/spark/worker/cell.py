@@ -11,6 +11,7 @@ from penstock.engine import Engine
 from penstock.errors import InternalError, UnsupportedError
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import PipelineConfig, list_changes
+from penstock.spark.worker.cell_status import CellObserver
 
 
 class Cell:
@@ -29,6 +30,7 @@ class Cell:
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table.read())
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)
+        self._observer = CellObserver()
         self._declare_inlets(layout.inlets)
         self._apply(layout, list_changes(PipelineConfig(()), layout.spec.config))
 
@@ -113,6 +115,11 @@ class Cell:
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: the rows it holds, and those that were not probed under a budget."""
         return {query.name: _sum_metrics(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
+
+    def describe(self, results: Mapping[str, pa.Table]) -> dict[str, object] | None:
+        """What the page shows of the cell after a micro-batch with these results; None most of the time."""
+        self._observer.keep_latest(results)
+        return self._observer.describe(self._engine, self.layout)
 
     def failures(self) -> dict[str, tuple[str, str]]:
         """The queries that have stopped in this cell: their text, and the error."""

@@ -13,6 +13,7 @@ engine of an earlier version of the same history loads the newest segments; othe
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from penstock.spark.worker.segments import (
 )
 from penstock.state import decode_table, encode_table
 
+_LOG = logging.getLogger(__name__)
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 OutputKey = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""
@@ -176,6 +178,7 @@ class CellState:
             "how": how,
             "cell": cell.metrics(),
             "failures": cell.failures(),
+            "status": self._describe(cell, results),
             "worked": worked,
             "failure": failure,
             "awaits": cell.find_wake_times(),
@@ -235,6 +238,14 @@ class CellState:
         inlets = {inlet.number: inlet for inlet in self._layout.inlets}
         tops = ((number, find_top_key(inlets[number], table)) for number, table in batch.rows.items())
         return {str(number): top for number, top in tops if top is not None}
+
+    def _describe(self, cell: Cell, results: Mapping[str, pa.Table]) -> dict[str, object] | None:
+        """What the page shows of the cell, if it is due; an error there must not stop queries."""
+        try:
+            return cell.describe(results)
+        except Exception:
+            _LOG.debug("the cell cannot be described", exc_info=True)
+            return None
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 

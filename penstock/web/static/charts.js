@@ -1,31 +1,36 @@
 // Time lines with uPlot. Changes and decisions are vertical marks on all of them.
 import uPlot from "./vendor/uPlot.esm.js";
-import { element, formatBytes, formatNumber, formatTime, setText } from "./format.js";
+import { element, formatBytes, formatDuration, formatNumber, formatTime, setText } from "./format.js";
 
-const MOST = 900, HEIGHT = 120;
+const MOST = 900, HEIGHT = 120, NEAR = 8, LABEL_ROOM = 56;
 const CHARTS = [
   { title: "Throughput", unit: "rows/s", series: [["tuples in", (p) => p.rows_in], ["results", (p) => p.results]] },
   { title: "Time of a push or micro-batch", unit: "ms", series: [["mean", (p) => p.latency]] },
-  { title: "Stream lag", unit: "s or ticks behind the furthest", lags: true, series: [] },
-  { title: "Windows and states", unit: "bytes", format: formatBytes, series: [["memory", (p) => p.memory]] },
+  { title: "Stream lag", unit: "behind the furthest", lags: true, series: [] },
+  { title: "Windows and states", unit: "", format: formatBytes, series: [["memory", (p) => p.memory]] },
   { title: "Rows not built (demand)", unit: "rows/s", series: [["suppressed", (p) => p.suppressed]] },
   { title: "Completeness and freshness", unit: "%", range: [0, 105], series: [["complete", (p) => 100 * p.completeness], ["fresh", (p) => 100 * p.freshness]] },
 ];
 
 export class Charts {
-  constructor(root) {
-    Object.assign(this, { root, points: [], events: [], charts: [], streams: "" });
+  // `say` gets the text of the change or decision below the pointer, or nothing.
+  constructor(root, say) {
+    Object.assign(this, { root, say, points: [], events: [], charts: [], names: new Set(), drawn: 0, inTicks: false, at: null });
     new ResizeObserver(() => this.resize()).observe(root);
   }
 
   reset(points, events) {
     this.points = points.slice(-MOST);
     this.events = events;
+    this.names = new Set(points.flatMap((point) => Object.keys(point.lags)));
     this.build();
   }
 
   add(point, events) {
-    if (point && point.time !== this.points.at(-1)?.time) this.points.push(point);
+    if (point && point.time !== this.points.at(-1)?.time) {
+      this.points.push(point);
+      Object.keys(point.lags).forEach((name) => this.names.add(name));
+    }
     if (this.points.length > MOST) this.points.splice(0, this.points.length - MOST);
     this.events = [...this.events, ...events].slice(-300);
   }
@@ -34,24 +39,25 @@ export class Charts {
     for (const { plot } of this.charts) plot.destroy();
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
-    this.streams = Object.keys(this.points.at(-1)?.lags ?? {}).join("\n");
+    this.drawn = this.names.size;
     this.colors = { mark: color("--c4") };
     const figures = [];
     this.charts = CHARTS.map((chart) => {
-      const series = chart.lags ? this.streams.split("\n").filter(Boolean).slice(0, 6).map((name) => [name, (p) => p.lags[name]]) : chart.series;
+      const series = chart.lags ? [...this.names].slice(0, 6).map((name) => [name, (p) => p.lags[name]]) : chart.series;
       const values = series.map(() => element("b"));
       const keys = series.map(([name], place) => element("span", { class: `key k${place % 6 + 1}` }, `${name} `, values[place]));
       const caption = element("figcaption", {}, element("b", {}, chart.title), ` ${chart.unit}`, element("div", { class: "keys" }, ...keys));
       const figure = element("figure", {}, caption);
       figures.push(figure);
       const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-      const format = chart.format ?? formatNumber;
+      const format = chart.lags && !this.inTicks ? formatDuration : chart.format ?? formatNumber;
       const plot = new uPlot({
-        width: 290, height: HEIGHT, legend: { show: false }, cursor: { show: false },
-        scales: { y: { range: (_, low, high) => chart.range ?? [0, high > 0 ? high * 1.1 : 1] } },
+        width: 290, height: HEIGHT, legend: { show: false },
+        cursor: { y: false, drag: { setScale: false, x: false, y: false }, sync: { key: "time lines" }, points: { size: 5 } },
+        scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [high - 60, high]) }, y: { range: (_, low, high) => chart.range ?? [0, high > 0 ? high * 1.1 : 1] } },
         axes: [{ ...axis, space: 70, size: 26, values: (_, ticks) => ticks.map(formatTime) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
         series: [{}, ...series.map((_, place) => ({ stroke: color(`--c${place % 6 + 1}`), width: 1.6, points: { show: false }, spanGaps: true }))],
-        hooks: { draw: [(drawn) => this.drawMarks(drawn)] },
+        hooks: { draw: [(drawn) => this.drawMarks(drawn)], setCursor: [(drawn) => this.showAt(drawn)] },
       }, [[]], figure);
       plot.root.setAttribute("role", "img");
       plot.root.setAttribute("aria-label", `${chart.title} over time`);
@@ -67,13 +73,27 @@ export class Charts {
   }
 
   draw() {
-    if (Object.keys(this.points.at(-1)?.lags ?? {}).join("\n") !== this.streams) { this.build(); return; }
+    if (this.names.size !== this.drawn) { this.build(); return; }
     const times = this.points.map((point) => point.time);
-    for (const { plot, series, values, format } of this.charts) {
-      plot.setData([times, ...series.map(([, read]) => this.points.map((point) => read(point) ?? null))]);
-      const last = this.points.at(-1);
-      series.forEach(([, read], place) => setText(values[place], last ? format(read(last) ?? null) : ""));
-    }
+    for (const { plot, series } of this.charts) plot.setData([times, ...series.map(([, read]) => this.points.map((point) => read(point) ?? null))]);
+    this.showValues();
+  }
+
+  // The values below the pointer, or the newest ones.
+  showValues() {
+    const point = this.points[this.at ?? this.points.length - 1];
+    for (const { series, values, format } of this.charts) series.forEach(([, read], place) => setText(values[place], point ? format(read(point) ?? null) : ""));
+  }
+
+  showAt(plot) {
+    const { idx, left } = plot.cursor;
+    if (plot.cursor.event === undefined && idx === undefined) return;
+    this.at = left >= 0 && idx !== null && idx < this.points.length ? idx : null;
+    this.showValues();
+    if (plot !== this.charts[0]?.plot) return;
+    const near = this.at === null ? [] : this.events.filter((event) => Math.abs(plot.valToPos(event.time, "x") - left) < NEAR);
+    const time = this.at === null ? "" : formatTime(this.points[this.at].time);
+    this.say(near.length ? near.slice(-2).map((event) => `${formatTime(event.time)} ${event.text}`).join("; ") : time);
   }
 
   drawMarks(plot) {
@@ -81,6 +101,10 @@ export class Charts {
     ctx.save();
     ctx.strokeStyle = this.colors.mark;
     ctx.setLineDash([3, 3]);
+    ctx.fillStyle = this.colors.mark;
+    ctx.font = `${10 * devicePixelRatio}px system-ui`;
+    ctx.textAlign = "left";
+    let free = 0;
     for (const event of this.events) {
       if (event.time < plot.scales.x.min || event.time > plot.scales.x.max) continue;
       const x = plot.valToPos(event.time, "x", true);
@@ -88,6 +112,9 @@ export class Charts {
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
+      if (x < free || x + LABEL_ROOM * devicePixelRatio > bbox.left + bbox.width) continue;  // no room for its name
+      ctx.fillText(event.kind, x + 3 * devicePixelRatio, bbox.top + 8 * devicePixelRatio);
+      free = x + LABEL_ROOM * devicePixelRatio;
     }
     ctx.restore();
   }

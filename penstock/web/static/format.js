@@ -8,7 +8,16 @@ export function formatNumber(value) {
 }
 
 export function formatBytes(value) {
-  return value === null || value >= 1e3 ? `${formatNumber(value)}B` : `${formatNumber(value)} B`;
+  return formatNumber(value).replace(/^([\d.]+)(\D?)$/, "$1 $2B");
+}
+
+const SPANS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+// A number of seconds in the largest unit that fits.
+export function formatDuration(value) {
+  if (!value) return value === 0 ? "0 s" : "–";
+  const [size, unit] = SPANS.find(([least]) => Math.abs(value) >= least) ?? [0.001, "ms"];
+  return `${formatNumber(value / size)} ${unit}`;
 }
 
 export function formatTime(seconds) {

@@ -25,20 +25,16 @@ export class GraphView {
     const scroll = [this.root.scrollLeft, this.root.scrollTop];
     const svg = draw("svg", { width: graph.width, height: graph.height, viewBox: `0 0 ${graph.width} ${graph.height}` });
     const byId = new Map(graph.boxes.map((box) => [box.id, box]));
+    const entering = new Map();
+    for (const line of graph.lines) entering.set(line.target, (entering.get(line.target) ?? 0) + 1);
     this.places = places;
-    this.lines = graph.lines.map((line) => {
-      const path = draw("path", { class: line.ets ? "arc ets" : "arc", d: line.path, "stroke-width": 1.5 }, svg);
-      const text = draw("text", { class: "rate", x: line.end[0] + 6, y: line.end[1] - 5 }, svg);
-      return { line, path, text, source: byId.get(line.source), target: byId.get(line.target) };
-    });
-    const labelled = new Set();
-    for (const each of this.lines) {  // one rate for each box that several arcs leave; queries have their own
-      const own = each.target.kind === "query";
-      if (!own && labelled.has(each.line.source)) each.text.remove();
-      labelled.add(each.line.source);
-      if (own) { each.text.setAttribute("x", each.target.x - 6); each.text.setAttribute("y", each.target.y + each.target.height / 2 - 5); each.text.setAttribute("text-anchor", "end"); }
-    }
+    const paths = graph.lines.map((line) => draw("path", { class: line.ets ? "arc ets" : "arc", d: line.path, "stroke-width": 1.5 }, svg));
     this.boxes = graph.boxes.map((box) => this.drawBox(box, svg));
+    this.lines = graph.lines.map((line, place) => {  // the rate stands above the end of its arc
+      const target = byId.get(line.target), readable = target.height / (entering.get(line.target) + 1) > 9;
+      const text = readable ? draw("text", { class: "rate", x: line.end[0] - 7, y: line.end[1] - 4, "text-anchor": "end" }, svg) : null;
+      return { line, path: paths[place], text, source: byId.get(line.source), target };
+    });
     const scale = Math.min(1, Math.max(0.85, this.root.clientWidth / graph.width));
     svg.setAttribute("width", Math.round(graph.width * scale));
     svg.setAttribute("height", Math.round(graph.height * scale));
@@ -50,61 +46,55 @@ export class GraphView {
     const kind = SHORT.includes(box.kind) ? box.kind : box.kind === "join" ? "join" : "other";
     const group = draw("g", { class: kind, transform: `translate(${box.x} ${box.y})` }, svg);
     draw("rect", { class: "box", rx: 6, width: box.width, height: box.height }, group);
-    const most = Math.floor((box.width - 18) / 7.3);
-    const clip = (text, limit = most) => (text.length > limit ? `${text.slice(0, limit - 1)}…` : text);
-    draw("text", { class: "head", x: 9, y: 19 }, group).textContent = clip(box.title);
+    const clip = (text, size) => { const most = Math.floor((box.width - 16) / size); return text.length > most ? `${text.slice(0, most - 1)}…` : text; };
+    const write = (name, row, text = "") => { const made = draw("text", { class: name, x: 9, y: 19 + 16 * row }, group); made.textContent = clip(text, name === "head" ? 7.3 : 6.65); return made; };
+    write("head", 0, box.title);
     draw("title", {}, group).textContent = [box.title, ...box.notes].join("\n");
     const lines = SHORT.includes(box.kind) ? 1 : 2;
-    const texts = Array.from({ length: lines }, (_, row) => draw("text", { class: "note", x: 9, y: 35 + 16 * row }, group));
-    box.notes.slice(0, 8).forEach((note, row) => { if (!SHORT.includes(box.kind)) draw("text", { class: "note", x: 9, y: 67 + 16 * row }, group).textContent = clip(note, most + 2); });
-    const gauges = {};
-    if (kind === "join") {
-      gauges.demanded = this.drawGauge(group, box.width - 78, 9, "demanded");
-      gauges.complete = this.drawGauge(group, box.width - 42, 9, "complete");
-    }
-    if (box.queries.length === 1) {
-      const name = box.queries[0];
+    const texts = Array.from({ length: lines }, (_, row) => write("note", 1 + row));
+    const gauges = box.inner ? { demanded: this.drawGauge(group, 9, "demanded"), complete: this.drawGauge(group, 107, "complete") } : {};
+    box.notes.forEach((note, row) => write("note", 1 + lines + (box.inner ? 1 : 0) + row, note));
+    if (box.queries.length) {
+      const act = () => (box.count === 1 ? this.select(box.queries[0]) : document.getElementById("search").focus());
       group.setAttribute("tabindex", 0);
       group.setAttribute("role", "button");
-      group.addEventListener("click", () => this.select(name));
-      group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.select(name); } });
+      group.addEventListener("click", act);
+      group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } });
     }
-    return { box, texts, gauges, clip };
+    return { box, texts, gauges, show: (row, text) => setText(texts[row], clip(text, 6.65)) };
   }
 
-  drawGauge(group, x, y, name) {
-    const gauge = draw("g", { transform: `translate(${x} ${y})`, visibility: "hidden" }, group);
+  drawGauge(group, x, name) {
+    const gauge = draw("g", { transform: `translate(${x} 59)`, visibility: "hidden" }, group);
+    draw("text", { class: "note", x: 0, y: 8 }, gauge).textContent = name;
     const title = draw("title", {}, gauge);
-    draw("rect", { class: "track", width: 32, height: 7, rx: 3 }, gauge);
-    return { gauge, title, name, bar: draw("rect", { class: "fill", width: 0, height: 7, rx: 3 }, gauge) };
+    draw("rect", { class: "track", x: 57, y: 1, width: 32, height: 7, rx: 3 }, gauge);
+    return { gauge, title, name, bar: draw("rect", { class: "fill", x: 57, y: 1, width: 0, height: 7, rx: 3 }, gauge) };
   }
 
   // Show the figures of a sample; rates are those of operators and queries by place.
   update(sample, rates) {
-    for (const { box, texts, gauges, clip } of this.boxes) {
-      if (box.kind === "query") {
-        const found = box.queries.length === 1 ? sample.queries[this.places.get(box.queries[0])] : null;
-        setText(texts[0], found === null || found === undefined ? "" : `${formatNumber(found)} results`);
-        continue;
-      }
+    const add = (names, values) => names.reduce((total, name) => total + (values[this.places.get(name)] ?? 0), 0);
+    for (const { box, gauges, show } of this.boxes) {
+      if (box.kind === "query") { show(0, `${formatNumber(add(box.queries, sample.queries))} results`); continue; }
       const rows = box.members.map((place) => sample.operators[place]).filter(Boolean);
       if (!rows.length) continue;
       const sum = (key) => rows.reduce((total, row) => total + (row[key] || 0), 0);
       const [first] = rows;
-      if (box.kind === "source") { setText(texts[0], `${formatNumber(sum(ROWS_OUT))} rows`); continue; }
-      if (box.kind === "table") { setText(texts[0], `${formatNumber(sum(STATE_ROWS))} rows, static`); continue; }
-      const shared = first[MEMBERS] > 1 ? `, ${formatNumber(first[MEMBERS])} queries` : "";
-      setText(texts[0], clip(`${first[POLICY] ?? box.kind}${shared}`));
-      const held = sum(BYTES) ? ` ${formatBytes(sum(BYTES))}` : "";
-      const put = sum(SUPPRESSED) ? ` −${formatNumber(sum(SUPPRESSED))}` : "";
-      const wait = sum(WAITING) ? ` wait ${formatNumber(sum(WAITING))}` : "";
-      setText(texts[1], clip(`${formatNumber(sum(STATE_ROWS))} rows${held}${put}${wait}`));
-      if (gauges.demanded && rows.length === 1) { this.setGauge(gauges.demanded, first[DEMANDED]); this.setGauge(gauges.complete, first[COMPLETE]); }
+      if (box.kind === "source") { show(0, `${formatNumber(sum(ROWS_OUT))} rows`); continue; }
+      if (box.kind === "table") { show(0, `${formatNumber(sum(STATE_ROWS))} rows, static`); continue; }
+      const what = first[POLICY] ? `state ${first[POLICY]}` : box.kind;
+      show(0, first[MEMBERS] > 1 ? `${what}, ${formatNumber(first[MEMBERS])} queries` : what);
+      const figures = [`${formatNumber(sum(STATE_ROWS))} rows`];
+      if (sum(BYTES)) figures.push(formatBytes(sum(BYTES)));
+      if (sum(SUPPRESSED)) figures.push(`${formatNumber(sum(SUPPRESSED))} not built`);
+      else if (sum(WAITING)) figures.push(`${formatNumber(sum(WAITING))} wait`);
+      show(1, figures.join(", "));
+      if (gauges.demanded && rows.length === 1) { this.setGauge(gauges.demanded, first[DEMANDED] ?? 1); this.setGauge(gauges.complete, first[COMPLETE]); }
     }
     for (const { line, path, text, source, target } of this.lines) {
-      const query = target.kind === "query" && target.queries.length === 1 ? this.places.get(target.queries[0]) : undefined;
-      const rate = query !== undefined ? rates.queries[query] : source.members.reduce((total, place) => total + (rates.operators[place] || 0), 0);
-      setText(text, rate > 0 ? `${formatNumber(rate)}/s` : "");
+      const rate = target.kind === "query" ? add(target.queries, rates.queries) : source.members.reduce((total, place) => total + (rates.operators[place] || 0), 0);
+      if (text) setText(text, rate > 0 ? `${formatNumber(rate)}/s` : "");
       path.setAttribute("class", `arc${line.ets ? " ets" : ""}${rate > 0 ? " busy" : ""}`);
       path.setAttribute("stroke-width", (1.2 + Math.min(4, Math.log10(1 + (rate || 0)))).toFixed(1));
     }

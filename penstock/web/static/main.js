@@ -1,12 +1,13 @@
 // The page: receives structures and samples, and hands them to its parts. Samples are drawn at most once a frame.
 import { Charts } from "./charts.js";
 import { Controls, readToken } from "./controls.js";
-import { buildTable, element, formatBytes, formatNumber, formatTime, setText } from "./format.js";
+import { buildTable, element, formatBytes, formatDuration, formatNumber, formatTime, setText } from "./format.js";
 import { GraphView } from "./graph.js";
 import { QueryList } from "./queries.js";
 
 const get = (id) => document.getElementById(id);
-const CHART_MS = 500, DETAIL_MS = 2000, SMOOTH = 0.5;
+const CHART_MS = 500, DETAIL_MS = 2000, SMOOTH = 0.5, LEAST_SPAN = 0.05;
+const STATES = { running: ["live", "live"], starting: ["the first micro-batch runs", ""] };
 
 class Page {
   constructor() {
@@ -14,7 +15,7 @@ class Page {
     this.rates = { operators: [], queries: [], streams: new Map() };
     this.graph = new GraphView(get("graph"), (name) => this.choose(name));
     this.list = new QueryList(get("list"), get("query-count"), get("search"), (name) => this.choose(name));
-    this.charts = new Charts(get("charts"));
+    this.charts = new Charts(get("charts"), (text) => setText(get("pointed"), text));
     this.controls = new Controls(this);
     this.streamRows = new Map();
     get("close").addEventListener("click", () => this.choose(null));
@@ -57,11 +58,14 @@ class Page {
   }
 
   showStructure(structure) {
+    const keep = (before, now, rates) => { const old = new Map(before?.map((id, place) => [id, rates[place]])); return now.map((id) => old.get(id)); };
+    const [operators, queries] = [structure.operators.map(([id]) => id), structure.queries.map((query) => query.name)];
+    this.rates = { operators: keep(this.ids?.operators, operators, this.rates.operators), queries: keep(this.ids?.queries, queries, this.rates.queries), streams: this.rates.streams };
+    this.ids = { operators, queries };
     this.structure = structure;
     this.kind = structure.kind;
     this.before = null;
-    this.places = new Map(structure.queries.map((query, place) => [query.name, place]));
-    this.rates = { operators: [], queries: [], streams: new Map() };
+    this.places = new Map(queries.map((name, place) => [name, place]));
     setText(get("title"), structure.title);
     document.title = `Penstock: ${structure.title}`;
     this.list.show(structure.queries);
@@ -83,8 +87,7 @@ class Page {
   takeSample(sample) {
     if (!this.structure || sample.version !== this.structure.version) return;
     get("problem").hidden = true;
-    const last = sample.state === "running" ? ["live", "live"] : [sample.state, "gone"];
-    this.setState(...last);
+    this.setState(...(STATES[sample.state] ?? [sample.state, "gone"]));
     this.measureRates(sample);
     this.sample = sample;
     this.charts.add(sample.point, sample.events);
@@ -94,6 +97,7 @@ class Page {
 
   measureRates(sample) {
     const span = this.before ? sample.time - this.before.time : 0;
+    if (this.before && span < LEAST_SPAN) return;  // a reading just after a change: too short for a rate
     if (span > 0) {
       const smooth = (old, rate) => (old === undefined ? rate : old * SMOOTH + rate * (1 - SMOOTH) < 0.05 ? 0 : old * SMOOTH + rate * (1 - SMOOTH));
       const measure = (now, before, old) => smooth(old, Math.max(0, now - before) / span);
@@ -126,7 +130,9 @@ class Page {
   showStreams() {
     const lags = this.sample.point?.lags ?? {};
     const most = Math.max(0, ...Object.values(lags));
-    for (const [name, arrived, late, dead] of this.sample.streams) {
+    const inTicks = this.sample.streams.some((row) => !row[5]);
+    if (inTicks !== this.charts.inTicks) { this.charts.inTicks = inTicks; this.charts.build(); }
+    for (const [name, arrived, late, dead, , inSeconds] of this.sample.streams) {
       let row = this.streamRows.get(name);
       if (!row) {
         row = element("tr", {}, element("th", { scope: "row" }, name), ...Array.from({ length: 5 }, () => element("td", { class: "n" })), element("td"));
@@ -134,7 +140,7 @@ class Page {
         get("streams").append(row);
       }
       const holds = lags[name] > 0 && lags[name] === most;
-      const cells = [formatNumber(this.rates.streams.get(name) ?? 0), formatNumber(arrived), formatNumber(late), formatNumber(dead), lags[name] === undefined ? "–" : formatNumber(lags[name]), holds ? "the others wait for it" : ""];
+      const cells = [formatNumber(this.rates.streams.get(name) ?? 0), formatNumber(arrived), formatNumber(late), formatNumber(dead), lags[name] === undefined ? "–" : inSeconds ? formatDuration(lags[name]) : `${formatNumber(lags[name])} ticks`, holds ? "the others wait for it" : ""];
       cells.forEach((text, place) => setText(row.children[place + 1], text));
       row.lastChild.className = holds ? "holds" : "";
     }
@@ -151,7 +157,7 @@ class Page {
   addEvents(events) {
     get("no-events").hidden = this.events.length + events.length > 0;
     for (const event of events) {
-      const numbers = Object.entries(event.numbers ?? {}).map(([name, value]) => `${name} ${formatNumber(value)}`).join(", ");
+      const numbers = Object.entries(event.numbers ?? {}).map(([name, value]) => `${formatNumber(value)} ${name}`).join(", ");
       const isPlan = event.kind === "plan";
       const plan = isPlan ? ` ${event.before ?? "–"} → ${event.after ?? "–"}` : event.kind === "added" && event.after ? ` with the plan ${event.after}` : "";
       get("events").prepend(element("li", {}, element("time", {}, formatTime(event.time)), element("span", { class: "kind" }, event.kind), isPlan ? event.query : event.text, element("span", { class: "numbers" }, plan, numbers && ` (${numbers})`)));
@@ -179,8 +185,9 @@ class Page {
     setText(get("detail-text"), found.text);
     setText(get("detail-plan"), found.explain);
     const moves = this.events.filter((event) => event.query === name && event.kind === "plan");
-    get("plans").replaceChildren(...moves.slice(-3).map((event) => element("p", { class: "move" }, `${formatTime(event.time)} plan ${event.before} → ${event.after}`)));
-    get("detail-results").replaceChildren(found.latest ? buildTable(found.latest.columns, found.latest.rows.toReversed()) : element("p", {}, this.kind === "engine" ? "none since the query was opened" : "results are in the sink"));
+    const rows = moves.slice(-3).toReversed().map((event) => [formatTime(event.time), event.before ?? "–", event.after ?? "–"]);
+    get("plans").replaceChildren(...(rows.length ? [element("h3", {}, "Plan before and after"), buildTable(["at", "before", "after"], rows)] : []));
+    get("detail-results").replaceChildren(found.latest ? buildTable(found.latest.columns, found.latest.rows.toReversed()) : element("p", {}, { engine: "Waiting for the next results.", run: "None in the last micro-batches. All results are in the sink." }[this.kind] ?? "Results are in the sink."));
     const slices = found.slices?.rows.length ? [element("h3", {}, "Slices of the shared join"), buildTable(found.slices.columns, found.slices.rows)] : [];
     get("detail-slices").hidden = !slices.length;
     get("detail-slices").replaceChildren(...slices);

@@ -101,7 +101,7 @@ def _report_fluctuation(report: Report, scale: JaqpotScale, step: ProgressStep) 
         )
     labels = ("minute", "results so far")
     report.figures["jaqpot-figure-6.png"] = figures.draw_curves(
-        panels, "minute", labels, "Figure 6: changing selectivities"
+        panels, "minute", labels, "Figure 6: results under changing selectivities"
     )
 
 
@@ -141,7 +141,7 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
         report.checks += _check_margin(shape, rows)
     labels = ("% of saturation resources", "% of saturation throughput")
     report.figures["jaqpot-figure-7.png"] = figures.draw_curves(
-        list(tables.items()), "resources", labels, "Figure 7: resources"
+        list(tables.items()), "resources", labels, "Figure 7: throughput by resources"
     )
     stale = sum(each.metrics["stale"] for found in runs.values() for each in found)
     at_60 = next(row for row in tables["linear"] if row["resources"] == 60)
@@ -227,7 +227,9 @@ def _report_sensors(report: Report, scale: JaqpotScale, step: ProgressStep) -> N
         rows.append(row | {policy: 100 * sum(each) / point.exact.total for policy, each in found.items()})
     report.sections.append(Section("sensors", "Figure 8: % of all results, five groups of sensors", rows))
     labels = ("tenths of the run", "results so far")
-    report.figures["jaqpot-figure-8.png"] = figures.draw_curves(panels, "minute", labels, "Figure 8: sensors")
+    report.figures["jaqpot-figure-8.png"] = figures.draw_curves(
+        panels, "minute", labels, "Figure 8: results on data of sensors, μ probes per second"
+    )
     report.checks += _check_margin("sensor", rows)
 
 
@@ -254,7 +256,10 @@ def _report_staleness(report: Report, scale: JaqpotScale, step: ProgressStep) ->
         panels.append((shape, rows))
         report.sections.append(Section(f"stale_{shape}", f"Figure 9: fraction of stale results, {shape}", rows))
     report.figures["jaqpot-figure-9.png"] = figures.draw_bars(
-        panels, "freshness", "stale fraction", "Figure 9: staleness"
+        panels,
+        "freshness",
+        "stale part of results",
+        "Figure 9: stale results without the set cover, by freshness in windows",
     )
     report.checks += [
         check_at_most("stale_jaqpot", worst["jaqpot"], 0, "of the results, paper's model"),

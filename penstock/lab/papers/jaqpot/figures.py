@@ -37,5 +37,8 @@ def draw_bars(panels: Sequence[tuple[str, Sequence[ReportRow]]], across: str, la
             panel.bar(at, [row[column] for row in rows], 0.8 / len(others), label=column)
         panel.set(ylabel=label, title=name, xticks=[number + 0.4 for number in range(len(rows))])
         panel.set_xticklabels([f"{row[across]}" for row in rows])
+        panel.set_ylim(0, None if any(row[column] for row in rows for column in others) else 1)
+        if not any(row[column] for row in rows for column in others):
+            panel.text(0.5, 0.5, "none", transform=panel.transAxes, ha="center")
     drawn[0].legend(fontsize="small")
     return encode_png(drawing)

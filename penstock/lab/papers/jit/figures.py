@@ -23,7 +23,7 @@ PANELS = (
 
 def draw_sweep(sweep: Sweep, rows: Sequence[ReportRow]) -> bytes:
     """Four panels over the parameter of the sweep, with a curve for each policy."""
-    drawing, panels = create_panels(len(PANELS), f"Figure {sweep.figure}: {sweep.shape} plan", (3.2, 3.4))
+    drawing, panels = create_panels(len(PANELS), f"Figure {sweep.figure}: {sweep.shape} plan", (4.6, 3.2))
     for panel, (name, label, scale) in zip(panels, PANELS, strict=True):
         for policy, style in STYLES.items():
             part = [row for row in rows if row["policy"] == policy]

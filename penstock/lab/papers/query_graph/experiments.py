@@ -117,7 +117,11 @@ def _report_idle_waiting(scale: GraphScale, report: Report) -> None:
         check_at_least("latency_best_heartbeat_over_ets", best_heartbeat / found["ETS arcs"], 1, "times"),
     ]
     report.figures["graph-idle-waiting.png"] = figures.draw_bars(
-        rows, "signals", ("dfs_ms", "bfs_ms"), "mean latency, ms"
+        rows,
+        "signals",
+        ("dfs_ms", "bfs_ms"),
+        "mean latency, ms",
+        "Figure 14 (a): latency of a union of a fast and a slow stream",
     )
 
 
@@ -135,7 +139,11 @@ def _report_bursts(scale: GraphScale, report: Report) -> None:
     worst = rows[-1]
     report.checks.append(check_at_least("bfs_over_dfs_in_bursts", worst["bfs_ms"] / worst["dfs_ms"], 1, "times"))
     report.figures["graph-bursts.png"] = figures.draw_curves(
-        rows, "burst", {"dfs_ms": "depth first", "bfs_ms": "breadth first"}, "tuples in a burst", "mean latency, ms"
+        rows,
+        "burst",
+        {"dfs_ms": "depth first", "bfs_ms": "breadth first"},
+        ("tuples in a burst", "mean latency, ms"),
+        "Figure 14 (b): latency by the size of bursts",
     )
 
 
@@ -165,7 +173,12 @@ def _report_arcs(scale: GraphScale, report: Report) -> None:
         check_at_least("ets_arcs_below_punctuation_measured", rows[1]["below_percent"], 14, "%"),
     ]
     report.figures["graph-arcs.png"] = figures.draw_bars(
-        rows, "costs", ("punctuation_ms", "ets_arcs_ms"), "mean latency, ms"
+        rows,
+        "costs",
+        ("punctuation_ms", "ets_arcs_ms"),
+        "mean latency, ms",
+        "Figure 15: ETS arcs against punctuation, by the cost of an operator",
+        scale="linear",
     )
 
 
@@ -208,5 +221,9 @@ def _report_slides(scale: GraphScale, report: Report) -> None:
         check_at_most("burstiness_ets_over_arrivals", worst["ets_arcs"] / arriving, 1.25, "times"),
     ]
     report.figures["graph-slides.png"] = figures.draw_curves(
-        rows, "slide", {"none": "no signals", "ets_arcs": "ETS arcs"}, "SLIDE, tuples", "(max - min) / mean"
+        rows,
+        "slide",
+        {"none": "no signals", "ets_arcs": "ETS arcs"},
+        ("SLIDE, tuples", "(max - min) / mean"),
+        "Figure 16: burstiness of the output by SLIDE",
     )
