@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, current_timestamp, lit, when
+from pyspark.sql.functions import coalesce, col, current_timestamp, lit
 from pyspark.sql.functions import sum as sum_values
 
 from penstock.expr import quote_name
@@ -18,13 +18,11 @@ from penstock.spark.combined_frame import combine_frames
 from penstock.spark.environment import is_connect
 from penstock.spark.frames.frame_cells import FrameProcessor, build_frame_pack_map
 from penstock.spark.frames.inputs import FrameInputs
-from penstock.spark.frames.result_columns import build_unpack_map, number_columns, to_spark_columns
+from penstock.spark.frames.result_columns import COUNTS, SentResults, number_columns
 from penstock.spark.frames.session import count_cores, move_frame
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
 from penstock.spark.worker.combined import StreamSlots
 from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL
-from penstock.spark.worker.processor import OUTPUT_TYPE
 
 OBSERVED_NAME = "penstock"
 """The beginning of the name under which a frame's metrics are in `observedMetrics`."""
@@ -45,12 +43,11 @@ def build_stream_frame(spark: SparkSession, inputs: FrameInputs, spec: PipelineS
         for stream, used in zip(spec.streams, slots, strict=True)
     ]
     packed = rows.mapInArrow(build_frame_pack_map(spec, placed), PACKED_DDL)
-    processed = packed.groupBy("cell").transformWithState(
-        FrameProcessor(spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
+    results = SentResults(number_columns(schema))
+    processed = packed.groupBy("cell").transformWithStateInPandas(
+        FrameProcessor(spec, results), outputStructType=results.spark_type, outputMode="Append", timeMode="None"
     )
-    numbered = number_columns(schema)
-    results = _observe(processed, spec).filter(col("kind") == lit(RESULT)).select("data")
-    return results.mapInArrow(build_unpack_map(numbered), to_spark_columns(numbered)).toDF(*schema.names)
+    return results.receive(_observe(processed, spec)).toDF(*schema.names)
 
 
 def select_numbered(frame: DataFrame, schema: pa.Schema, more: Sequence[Column] = ()) -> DataFrame:
@@ -64,10 +61,5 @@ def _observe(frame: DataFrame, spec: PipelineSpec) -> DataFrame:
 
     The name has the id of the spec, because Spark refuses two observations of one name in a query.
     """
-    totals = {"results": RESULT, "late": LATE, "dead": DEAD}
     name = f"{OBSERVED_NAME}-{spec.id[:8]}"
-    return frame.observe(name, *(_count_rows(kind).alias(label) for label, kind in totals.items()))
-
-
-def _count_rows(kind: str) -> Column:
-    return coalesce(sum_values(when(col("kind") == lit(kind), col("rows"))), lit(0))
+    return frame.observe(name, *(coalesce(sum_values(col(each)), lit(0)).alias(each) for each in COUNTS.values()))

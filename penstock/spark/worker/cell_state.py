@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -49,6 +50,7 @@ OutputRow = tuple[int, str, str, int, bytes]
 """cell, kind, name, rows, data: what a cell writes."""
 WriteOutput = Callable[[int, str, Iterable[tuple[OutputKey, pa.Table]]], list[OutputRow]]
 """Writes the tables of a cell, given the token of the attempt, and returns the rows that Spark gets."""
+Written = TypeVar("Written")
 _ROW_BYTES = 8 * 2**20
 """About the largest size of the data in one output row."""
 
@@ -101,6 +103,16 @@ class CachedCell:
     size: int
 
 
+@dataclass(frozen=True)
+class WorkReport:
+    """How the engine of a cell was obtained, the seconds it worked, when the micro-batch began, and its results."""
+
+    how: str
+    seconds: float
+    begun: float
+    results: Mapping[str, pa.Table]
+
+
 class CellCache:
     """The engines of this worker, by run and cell.
 
@@ -131,27 +143,29 @@ class CellCache:
 CELL_CACHE = CellCache()
 
 
-class CellState:
-    """The state of one cell during one attempt of one micro-batch."""
+class CellAttempt(ABC, Generic[Written]):
+    """One attempt at one micro-batch of a cell. What it writes and reports is that of the subclass."""
 
-    def __init__(
-        self,
-        run: str,
-        layout: Layout,
-        state: MapState,
-        cache: CellCache = CELL_CACHE,
-        write: WriteOutput | None = None,
-    ) -> None:
-        """`write`: writes the results; by default they are output rows."""
+    def __init__(self, run: str, layout: Layout, state: MapState, cache: CellCache = CELL_CACHE) -> None:
         self._run = run
         self._layout = layout
         self._state = state
         self._cache = cache
-        self._write = write or encode_output
+
+    @abstractmethod
+    def _write(self, number: int, token: str, output: Iterable[tuple[OutputKey, pa.Table]]) -> list[Written]:
+        """Write the tables of the cell, given the token of the attempt; returns what Spark gets."""
+
+    def _report(
+        self, number: int, header: StateHeader, batch: CellBatch, cell: Cell, work: WorkReport
+    ) -> Iterable[Written]:
+        """What Spark gets besides, about the cell after its micro-batch."""
+        del number, header, batch, cell, work
+        return ()
 
     def step(
         self, number: int, packed: Iterable[PackedRow], on_stage: Callable[[str, int, int], None]
-    ) -> Iterator[list[OutputRow]]:
+    ) -> Iterator[list[Written]]:
         """Process a micro-batch: write once, then publish. `on_stage` is called between stages, for fault tests."""
         begun = perf_counter()
         header = self._read_header()
@@ -168,23 +182,8 @@ class CellState:
         on_stage("stored", number, header.version)
         output = self._write(number, token, _list_output(results, batch))
         on_stage("written", number, header.version)
-        samples, failure = _sample_cell(cell)
-        if samples:
-            output.append((number, SAMPLES, "", len(samples), encode_samples(samples)))
-        report = {
-            **_report_state(header),
-            **_report_input(batch),
-            "tops": self._find_top_keys(batch),
-            "how": how,
-            "cell": cell.metrics(),
-            "failures": cell.failures(),
-            "status": self._describe(cell, results),
-            "worked": worked,
-            "failure": failure,
-            "awaits": cell.find_wake_times(),
-            "seconds": perf_counter() - begun,
-        }
-        yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
+        work = WorkReport(how, worked, begun, results)
+        yield [*output, *self._report(number, header, batch, cell, work)]
         size = sum(segment.size for segment in header.segments)
         self._cache.put(self._run, number, CachedCell(header.version, token, cell, size))
         on_stage("published", number, header.version)
@@ -233,19 +232,6 @@ class CellState:
                 if inlet in schemas and inlet in wanted:
                     found.setdefault(inlet, []).append(decode_table(blob).select(schemas[inlet].names))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
-
-    def _find_top_keys(self, batch: CellBatch) -> dict[str, TopKey]:
-        inlets = {inlet.number: inlet for inlet in self._layout.inlets}
-        tops = ((number, find_top_key(inlets[number], table)) for number, table in batch.rows.items())
-        return {str(number): top for number, top in tops if top is not None}
-
-    def _describe(self, cell: Cell, results: Mapping[str, pa.Table]) -> dict[str, object] | None:
-        """What the page shows of the cell, if it is due; an error there must not stop queries."""
-        try:
-            return cell.describe(results)
-        except Exception:
-            _LOG.debug("the cell cannot be described", exc_info=True)
-            return None
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,6 +284,60 @@ class CellState:
         inlets = {inlet.number: inlet for inlet in self._layout.inlets}
         found = {number: drop_dead_rows(table, inlets[number], bounds[number]) for number, table in rows.items()}
         return {number: table for number, table in found.items() if table.num_rows}
+
+
+class CellState(CellAttempt[OutputRow]):
+    """An attempt for a pipeline: output rows, with a report for the driver."""
+
+    def __init__(
+        self,
+        run: str,
+        layout: Layout,
+        state: MapState,
+        cache: CellCache = CELL_CACHE,
+        write: WriteOutput | None = None,
+    ) -> None:
+        """`write`: writes the results; by default they are output rows."""
+        super().__init__(run, layout, state, cache)
+        self._write_output = write or encode_output
+
+    def _write(self, number: int, token: str, output: Iterable[tuple[OutputKey, pa.Table]]) -> list[OutputRow]:
+        return self._write_output(number, token, output)
+
+    def _report(
+        self, number: int, header: StateHeader, batch: CellBatch, cell: Cell, work: WorkReport
+    ) -> Iterator[OutputRow]:
+        """What the driver learns of this micro-batch: samples, if there are some, and the report of the cell."""
+        samples, failure = _sample_cell(cell)
+        if samples:
+            yield number, SAMPLES, "", len(samples), encode_samples(samples)
+        report = {
+            **_report_state(header),
+            **_report_input(batch),
+            "tops": self._find_top_keys(batch),
+            "how": work.how,
+            "cell": cell.metrics(),
+            "failures": cell.failures(),
+            "status": self._describe(cell, work.results),
+            "worked": work.seconds,
+            "failure": failure,
+            "awaits": cell.find_wake_times(),
+            "seconds": perf_counter() - work.begun,
+        }
+        yield number, METRICS, "", 0, json.dumps(report).encode()
+
+    def _find_top_keys(self, batch: CellBatch) -> dict[str, TopKey]:
+        inlets = {inlet.number: inlet for inlet in self._layout.inlets}
+        tops = ((number, find_top_key(inlets[number], table)) for number, table in batch.rows.items())
+        return {str(number): top for number, top in tops if top is not None}
+
+    def _describe(self, cell: Cell, results: Mapping[str, pa.Table]) -> dict[str, object] | None:
+        """What the page shows of the cell, if it is due; an error there must not stop queries."""
+        try:
+            return cell.describe(results)
+        except Exception:
+            _LOG.debug("the cell cannot be described", exc_info=True)
+            return None
 
 
 def _find_missing_segments(header: StateHeader, version: int, token: str) -> list[Segment] | None:
