@@ -24,8 +24,8 @@ def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> li
         lines += _format_readers(part)
         if len(shared.members) > 1:
             groups = len(shared.needs.filter_groups)
-            wanted = "the same tuples" if groups == 1 else f"{groups} sets of tuples"
-            lines.append(f"shared: one join for {len(shared.members)} queries that want {wanted}")
+            filters = "the same filters" if groups == 1 else f"{groups} different sets of filters"
+            lines.append(f"shared: one join for {len(shared.members)} queries with {filters}")
             lines += [f"  {line}" for line in _format_slices(part, time_type)]
     return lines
 

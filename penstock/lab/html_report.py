@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from penstock.lab import LABS
 from penstock.lab.findings import FINDINGS, find_finding
 from penstock.lab.report import (
     Check,
@@ -111,6 +112,8 @@ def _format_load(load: Sequence[float]) -> str:
 
 def _render_lab(report: Report) -> Iterator[str]:
     yield f'<h2 id="{escape(report.lab)}">{escape(report.lab)}</h2>'
+    if report.lab in LABS:
+        yield f"<p>Measures {escape(LABS[report.lab].description)}.</p>"
     if report.lab in FINDINGS:
         yield f'<p class="paper">{escape(FINDINGS[report.lab])}</p>'
     if report.checks:

@@ -65,8 +65,17 @@ class GraphPicture:
     sizes: Mapping[str, Size] = field(repr=False)
 
 
-def build_graph(status: EngineStatus, query: str | None = None, sinks: Mapping[str, str] | None = None) -> GraphPicture:
-    """The picture of a status, or of one query of it. `sinks` name the sinks of queries."""
+def build_graph(
+    status: EngineStatus,
+    query: str | None = None,
+    sinks: Mapping[str, str] | None = None,
+    *,
+    bars: bool = True,
+) -> GraphPicture:
+    """The picture of a status, or of one query of it. `sinks` name the sinks of queries.
+
+    With `bars` boxes of inner joins have room for two bars.
+    """
     operators, arcs, names = list(status.operators), list(status.arcs), {each.name: each for each in status.queries}
     if query is not None:
         if query not in names:
@@ -87,7 +96,7 @@ def build_graph(status: EngineStatus, query: str | None = None, sinks: Mapping[s
             each.title,
             (places[each.id],),
             notes=tuple(notes[each.id]),
-            inner=each.kind == "join" and each.scope not in (None, each.id),
+            inner=bars and each.kind == "join" and each.scope not in (None, each.id),
         )
         for each in operators
     }
@@ -181,6 +190,7 @@ def _collapse(
     for sources, found in groups.items():
         name = "group " + ", ".join(sources)
         title = f"{len(found):,} operators" if len(found) > 1 else found[0].title
-        boxes[name] = Box(name, "join", title, tuple(places[each.id] for each in found), count=len(found))
+        kind = found[0].kind if len(found) == 1 else "group"
+        boxes[name] = Box(name, kind, title, tuple(places[each.id] for each in found), count=len(found))
         owner.update({each.id: name for each in found})
     return boxes, owner

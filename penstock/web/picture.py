@@ -18,7 +18,7 @@ _STYLE = (
 
 def draw_graph(status: EngineStatus, sinks: Mapping[str, str] | None = None) -> str:
     """One connected picture of all queries of a status."""
-    picture = build_graph(status, sinks=sinks)
+    picture = build_graph(status, sinks=sinks, bars=False)
     layout = picture.layout
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width:.0f}" height="{layout.height:.0f}" '
@@ -69,9 +69,11 @@ def _list_texts(box: Box, status: EngineStatus) -> Iterator[str]:
         yield "query" if box.count == 1 else "queries"
         yield from box.notes
         return
+    if box.count > 1:
+        yield "over the same streams"
+        return
     first = operators[0]
     yield box.kind if first.policy is None else f"{box.kind}, state {first.policy}"
     if box.kind not in ("source", "table"):
-        shared = f"shared by {first.members:,} queries" if first.members > 1 else ""
-        yield shared or (f"{box.count:,} operators" if box.count > 1 else "one query")
+        yield f"shared by {first.members:,} queries" if first.members > 1 else "one query"
         yield from box.notes

@@ -159,7 +159,7 @@ def test_explain_shared_join_and_slices() -> None:
     eng.advance("A", 8)
     eng.push({})
     text = eng.explain("narrow")
-    assert "shared: one join for 2 queries that want 2 sets of tuples" in text
+    assert "shared: one join for 2 queries with 2 different sets of filters" in text
     assert "age 0 to 3: tuples a 1, b 1; results 1; up to here read narrow" in text
     assert "age 3 to 10: tuples a 1, b 0; results 1; up to here read wide" in text
     assert eng.slices("wide").column("to").to_pylist() == [3, 10]

@@ -101,7 +101,7 @@ def test_many_joins_are_collapsed_by_streams() -> None:
         other = "B" if number % 2 else "C"
         engine.query(f"q{number}", f"SELECT A.k FROM A [RANGE 5], {other} [RANGE 5] WHERE A.k = {other}.k")
     graph = build_graph(engine.status())
-    assert sorted(box.title for box in graph.boxes if box.kind == "join") == ["50 operators", "50 operators"]
+    assert sorted(box.title for box in graph.boxes if box.kind == "group") == ["50 operators", "50 operators"]
     assert len(graph.boxes) == 3 + 2 + 2
     alone = build_graph(engine.status(), "q1")
     assert sorted(box.title for box in alone.boxes) == ["(A B)", "A", "B", "q1"]

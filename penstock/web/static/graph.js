@@ -83,8 +83,8 @@ export class GraphView {
       const [first] = rows;
       if (box.kind === "source") { show(0, `${formatNumber(sum(ROWS_OUT))} rows`); continue; }
       if (box.kind === "table") { show(0, `${formatNumber(sum(STATE_ROWS))} rows, static`); continue; }
-      const what = first[POLICY] ? `state ${first[POLICY]}` : box.kind;
-      show(0, first[MEMBERS] > 1 ? `${what}, ${formatNumber(first[MEMBERS])} queries` : what);
+      const what = box.count > 1 ? "over the same streams" : first[POLICY] ? `state ${first[POLICY]}` : box.kind;
+      show(0, first[MEMBERS] > 1 && box.count === 1 ? `${what}, ${formatNumber(first[MEMBERS])} queries` : what);
       const figures = [`${formatNumber(sum(STATE_ROWS))} rows`];
       if (sum(BYTES)) figures.push(formatBytes(sum(BYTES)));
       if (sum(SUPPRESSED)) figures.push(`${formatNumber(sum(SUPPRESSED))} not built`);

@@ -24,7 +24,7 @@ def draw_memory(rows: Sequence[ReportRow], rate: int) -> bytes:
         own = [row for row in chosen if row["windows"] == windows]
         for name, (label, style) in LABELS.items():
             panel.plot([row["sigma"] for row in own], [row[f"{name}_row_kib"] for row in own], style, label=label)
-        panel.set(xlabel="S_σ", ylabel="KiB", title=windows, ylim=(0, None))
+        panel.set(xlabel="selectivity of the filter, S_σ", ylabel="KiB", title=windows, ylim=(0, None))
     panels[0].legend(fontsize="small")
     return encode_png(drawing)
 
@@ -41,7 +41,12 @@ def draw_service_rate(rows: Sequence[ReportRow]) -> bytes:
         own = [row for row in chosen if row["windows"] == windows]
         for name, (label, style) in LABELS.items():
             panel.plot([row["joins"] for row in own], [row[f"{name}_s"] / 1e6 for row in own], style, label=label)
-        panel.set(xlabel="S_⋈", ylabel="million results per CPU second", title=windows, ylim=(0, None))
+        panel.set(
+            xlabel="selectivity of the join, S_⋈",
+            ylabel="million results per CPU second",
+            title=windows,
+            ylim=(0, None),
+        )
     panels[0].legend(fontsize="small")
     return encode_png(drawing)
 
