@@ -15,7 +15,7 @@ from law_support import FIRST, make_engine
 from penstock.adapt import POLICIES
 from penstock.testing.query_text import random_plan
 
-CHUNKS = range(FIRST, FIRST + 60, 5)
+CHUNKS = range(FIRST, FIRST + 40, 5)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ def large_case(seed: int) -> Case:
     )
 
 
-@pytest.mark.parametrize("seed", FULL_ANSWERS)
+@pytest.mark.parametrize("seed", FULL_ANSWERS if "PENSTOCK_SEEDS" in os.environ else FULL_ANSWERS[::3])
 def test_policies_agree(seed: int) -> None:
     case = large_case(seed)
     reference = run_case(case, {"state": "eager", "batch": 4096}, None)

@@ -26,7 +26,7 @@ from penstock.testing import Case, Push, another_query, difference, random_case
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 
 
-CHUNKS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SEEDS", "60")), 10)
+CHUNKS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SEEDS", "40")), 10)
 
 
 class InjectedError(Exception):

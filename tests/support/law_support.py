@@ -13,7 +13,7 @@ from penstock.adapt import Rules
 from penstock.state import SHIPPED
 from penstock.testing import Case, difference, run, shrink
 
-SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "100"))
+SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "60"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 CHUNK = 10
 CHUNKS = range(FIRST, FIRST + SEEDS, CHUNK)
