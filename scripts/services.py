@@ -61,6 +61,7 @@ unix_socket_directories = ''
 fsync = off
 max_connections = 50
 """
+_PORTS = range(15_000, 30_000)
 _DOWNLOAD_SECONDS, _START_SECONDS, _STOP_SECONDS = 300, 60, 30
 State = dict[str, dict[str, Any]]
 
@@ -119,9 +120,25 @@ def read_start_time(pid: int) -> str | None:
 
 
 def choose_port() -> int:
+    """A free port, below those that systems give to clients: none has it while a service restarts."""
+    while not is_free(port := secrets.choice(_PORTS)):
+        pass
+    return port
+
+
+def is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def can_continue(entry: dict[str, Any] | None, *ports: str) -> bool:
+    """Whether an earlier service can start again: another checkout or program may have its ports by now."""
+    return entry is not None and all(name in entry and is_free(entry[name]) for name in ports)
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,8 +230,9 @@ def start_kafka(entry: dict[str, Any] | None) -> dict[str, Any]:
     """Start a broker, which asks for a password on a second port. With an earlier entry: with its ports and data."""
     java, jars = find_java(), copy_kafka()
     place = FOLDER / "kafka"
-    if entry is None or "guarded" not in entry:
+    if not can_continue(entry, "port", "controller", "guarded"):
         entry = None
+    if entry is None:
         ports = {name: choose_port() for name in ("port", "controller", "guarded")}
         own: dict[str, Any] = {**ports, "password": secrets.token_hex(12)}
     else:
@@ -259,6 +277,7 @@ def start_postgres(entry: dict[str, Any] | None, install: bool) -> dict[str, Any
     data = place / "data"
     # root may not run PostgreSQL: Debian's package has a user for it
     user = {} if os.getuid() else {"user": "postgres", "group": "postgres", "extra_groups": []}
+    entry = entry if can_continue(entry, "port") else None
     port, password = (entry["port"], entry["password"]) if entry else (choose_port(), secrets.token_hex(12))
     if entry is None or not data.exists():
         shutil.rmtree(place, ignore_errors=True)
@@ -299,6 +318,8 @@ def start(install: bool = False, names: tuple[str, ...] = ("kafka", "postgres"))
         state, running = read_state(), list_running()
         for name in (name for name in names if name not in running):
             try:
+                if name in state:
+                    end_process(state[name], _STOP_SIGNALS[name])  # it runs, but does not answer
                 state[name] = starts[name](state.get(name))
             except (ServiceError, OSError) as error:
                 failures[name] = str(error)

@@ -46,7 +46,15 @@ from penstock.cql.errors import (
     suggest_similar,
 )
 from penstock.cql.script import Script, bind_script_text, read_script
-from penstock.cql.secrets import is_secret, redact, resolve_secret, resolve_secrets, secret, secret_file
+from penstock.cql.secrets import (
+    has_open_password,
+    is_secret,
+    redact,
+    resolve_secret,
+    resolve_secrets,
+    secret,
+    secret_file,
+)
 from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
 from penstock.cql.updating import OPERATION, describe_changes, make_changes, name_changes, write_table_query
 from penstock.cql.user_functions import BUILT_IN, FunctionSpec, add_function, describe_function, describe_functions
@@ -118,6 +126,7 @@ __all__ = [
     "format_duration",
     "format_excerpt",
     "format_type",
+    "has_open_password",
     "is_by_value",
     "is_secret",
     "is_unknown_relation",

@@ -16,6 +16,11 @@ from penstock.errors import QueryError, ResourceError
 
 SECRET_FUNCTIONS = ("secret", "secret_file")
 _REFERENCE = re.compile(r"(secret|secret_file)\('((?:[^']|'')+)'\)")
+_PASSWORD_NAME = re.compile(
+    r"pass(?!file)|pwd|secret|token|jaas|credential|private|signature|keystore\.key|(?:access|account|api|shared).?key",
+    re.I,
+)
+_PASSWORD_VALUE = re.compile(r"://[^/]*@|pass(?:word|wd)?\s*=|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 _HIDDEN = "***"
 _read_values: set[str] = set()
 """The values that this process has read, for `redact`."""
@@ -41,6 +46,14 @@ def _build_reference(function: str, argument: str) -> str:
 def is_secret(value: object) -> bool:
     """Whether an option's value is a reference to a secret."""
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+
+
+def has_open_password(options: Mapping[str, str]) -> bool:
+    """Whether a value that is written out may be a password, by the name of its option or by its form."""
+    return any(
+        not is_secret(value) and (_PASSWORD_NAME.search(name) or _PASSWORD_VALUE.search(value))
+        for name, value in options.items()
+    )
 
 
 def resolve_secret(value: str) -> str:

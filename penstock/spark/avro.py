@@ -19,11 +19,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
+from uuid import UUID
 
 import pyarrow as pa
 
-from penstock.cql import redact, resolve_secret
+from penstock.cql import format_type, redact, resolve_secret
 from penstock.errors import QueryError, ResourceError
+from penstock.expr import classify_type
 
 _HEADER = 5
 _REGISTRY_SECONDS = 30
@@ -42,8 +44,8 @@ def read_schema_text(schema: str) -> str:
         raise QueryError("PAYLOAD_SCHEMA", message) from None
 
 
-def list_fields(schema: str) -> list[str]:
-    """The fields of records with a schema. A schema that is not one of records is refused."""
+def check_avro_fields(stream: str, schema: str, fields: pa.Schema) -> None:
+    """Refuse a schema that is not one of records, or that has not the declared fields with fitting types."""
     try:
         parsed = parse_schema(schema)
     except Exception as error:  # fastavro has many
@@ -51,7 +53,45 @@ def list_fields(schema: str) -> list[str]:
         raise QueryError("PAYLOAD_SCHEMA", message) from None
     if not isinstance(parsed, Mapping) or parsed.get("type") != "record":
         raise QueryError("PAYLOAD_SCHEMA", "the Avro schema is not that of a record")
-    return [str(field["name"]) for field in parsed["fields"]]
+    known = {str(field["name"]): field["type"] for field in parsed["fields"]}
+    if missing := [name for name in fields.names if name not in known]:
+        message = f"the Avro schema of {stream} has no field {', '.join(missing)}; it has {', '.join(known)}"
+        raise QueryError("PAYLOAD_SCHEMA", message)
+    for field in fields:
+        if not _may_fit(known[field.name], field.type):
+            said = f"{json.dumps(_strip(known[field.name]))}, but it is declared as {format_type(field.type)}"
+            raise QueryError("PAYLOAD_SCHEMA", f"the Avro schema of {stream} has the field {field.name} of type {said}")
+
+
+_FITTING: Mapping[str, tuple[str, ...]] = {
+    "boolean": ("boolean",), "int": ("integer", "float", "decimal"), "long": ("integer", "float", "decimal"),
+    "float": ("float", "integer"), "double": ("float", "integer"), "string": ("string",), "enum": ("string",),
+    "bytes": ("string",), "fixed": ("string",), "array": ("array",), "map": ("map",), "record": ("struct",),
+    "date": ("date",), "decimal": ("decimal",), "uuid": ("string",),
+}  # fmt: skip
+"""The kinds of declared types for types of Avro, by their logical type if they have one. Values are checked too."""
+
+
+def _may_fit(given: Any, kind: pa.DataType) -> bool:
+    """Whether some values of an Avro type can be values of a declared type. Names of earlier types are not followed."""
+    if isinstance(given, list):
+        return any(_may_fit(each, kind) for each in given)
+    plain = given if isinstance(given, str) else str(given["type"])
+    if plain == "null":
+        return False
+    name = plain if isinstance(given, str) else str(given.get("logicalType", plain))
+    if "timestamp-" in name:
+        return bool(pa.types.is_timestamp(kind))
+    return classify_type(kind) in _FITTING.get(name, _FITTING.get(plain, (classify_type(kind),)))
+
+
+def _strip(given: Any) -> Any:
+    """A type as users write it, without fastavro's own marks."""
+    if isinstance(given, list):
+        return [_strip(each) for each in given]
+    if isinstance(given, Mapping):
+        return {name: _strip(each) for name, each in given.items() if not name.startswith("__")}
+    return given
 
 
 def decode_avro(payloads: Sequence[bytes], schema: str, registry: str, fields: pa.Schema) -> pa.Table:
@@ -64,7 +104,16 @@ def decode_avro(payloads: Sequence[bytes], schema: str, registry: str, fields: p
         rows.append(reader(file, parse_schema(text), None))
         if file.tell() != len(data):
             raise ValueError("the payload is longer than its Avro schema says")
-    return pa.table([pa.array([row.get(each.name) for row in rows], each.type) for each in fields], schema=fields)
+    return pa.table([_convert([row.get(each.name) for row in rows], each.type) for each in fields], schema=fields)
+
+
+def _convert(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column. Arrow cuts the fraction of a float in an integer column, so such a value is bad."""
+    if pa.types.is_integer(kind) and any(isinstance(value, float) and value % 1 for value in values):
+        raise ValueError(f"a value with a fraction is no {format_type(kind)}")
+    if pa.types.is_string(kind):
+        values = [str(value) if isinstance(value, UUID) else value for value in values]
+    return pa.array(values, kind)
 
 
 def _split_number(registry: str, payload: bytes) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.cql import is_secret, redact, resolve_secrets
-from penstock.errors import DataError, PenstockError, ResourceError
+from penstock.errors import DataError, PenstockError, ResourceError, UnsupportedError
 from penstock.spark.lake_columns import cast_rows, check_columns
 
 if TYPE_CHECKING:
@@ -89,9 +89,25 @@ def read_schema(table: IcebergTable) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain.get(field.type, field.type)) for field in found])
 
 
+def refuse_parts(what: str, schema: pa.Schema, condition: str) -> None:
+    """Refuse arrays and maps of structs: pyiceberg reads those that are NULL as empty ones."""
+    found = [field.name for field in schema if _has_array_of_structs(field.type)]
+    if found:
+        message = f"{what}: pyiceberg does not keep NULL in {', '.join(found)}, an array or a map of structs"
+        raise UnsupportedError(condition, f"{message}; leave the column out, or divide it into columns")
+
+
+def _has_array_of_structs(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        value = kind.item_type if pa.types.is_map(kind) else kind.value_type
+        return pa.types.is_struct(value) or _has_array_of_structs(value)
+    return pa.types.is_struct(kind) and any(_has_array_of_structs(field.type) for field in kind)
+
+
 def read_table(table: IcebergTable, schema: pa.Schema) -> pa.Table:
     """The present rows of a table, with some of its columns."""
     check_columns(str(table), read_schema(table), schema)
+    refuse_parts(str(table), schema, "SOURCE_FEATURES")
     with table.explain_errors("SOURCE_UNREADABLE", "read"):
         rows = table.load().scan(selected_fields=tuple(schema.names)).to_arrow()
     return cast_rows(str(table), rows, schema)

@@ -8,19 +8,28 @@ Arrow payloads are read one by one and hold many rows each. Avro is decoded reco
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 
 from penstock.cql import Stream
 from penstock.errors import QueryError, require_known
-from penstock.spark.avro import BAD_RECORD, decode_avro, import_fastavro, list_fields, read_schema_text
+from penstock.spark.avro import BAD_RECORD, check_avro_fields, decode_avro, import_fastavro, read_schema_text
+from penstock.spark.text_payloads import (
+    Parsed,
+    TextReader,
+    check_text_type,
+    describe_form,
+    find_malformed,
+    parse_lines,
+    read_csv,
+    read_debezium,
+    read_json,
+)
 from penstock.state import decode_table
 
 RECORD_COLUMNS = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
@@ -28,12 +37,9 @@ RECORD_COLUMNS = ("value", "key", "topic", "partition", "offset", "timestamp", "
 REJECT_COLUMNS = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()),
                             ("_payload", pa.binary()), ("_reason", pa.string())])  # fmt: skip
 """Columns of the dead letters of such a stream, after its own."""
-_FORMATS = ("json", "csv", "avro", "arrow", "debezium")
-_SPARE = 16
-"""A text is read as one block of a few bytes more: blocks of a fixed size cost more than small texts."""
+TEXT_FORMATS = ("json", "csv", "debezium")
+_FORMATS = (*TEXT_FORMATS, "avro", "arrow")
 _BAD_PAYLOAD = (pa.ArrowException, ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration, *BAD_RECORD)
-Parsed = tuple[pa.Table, pa.Array]
-"""Rows, and for each of them the number of its record."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,13 @@ class Payload:
             raise QueryError("PAYLOAD_OPTIONS", "avro needs either schema (its text or a path) or registry (a URL)")
         if self.format == "avro":
             import_fastavro()
+        if len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
+            raise QueryError("PAYLOAD_OPTIONS", f"delimiter is one character, no quote or line end: {self.delimiter!r}")
         if self.schema:  # tasks may run where the file is not
             object.__setattr__(self, "schema", read_schema_text(self.schema))
 
     def check(self, stream: Stream) -> None:
-        """Refuse names of columns that the stream does not declare."""
+        """Refuse columns that the stream does not declare, or that no payload can have."""
         for name, part in self.columns:
             if name not in stream.schema.names:
                 known = ", ".join(stream.schema.names)
@@ -71,12 +79,13 @@ class Payload:
                 raise QueryError("PAYLOAD_OPTIONS", message)
         if len(self.columns) == len(stream.schema):
             raise QueryError("PAYLOAD_OPTIONS", f"{stream.name} declares no field of the payload")
+        parts = dict(self.columns)
+        fields = pa.schema([field for field in stream.schema if field.name not in parts])
         if self.format == "avro" and self.schema:
-            found = list_fields(self.schema)
-            parts = {name for name, _ in self.columns}
-            if missing := [name for name in stream.schema.names if name not in parts and name not in found]:
-                message = f"the Avro schema of {stream.name} has no field {', '.join(missing)}"
-                raise QueryError("PAYLOAD_SCHEMA", f"{message}; it has {', '.join(found)}")
+            check_avro_fields(stream.name, self.schema, fields)
+        if self.format in TEXT_FORMATS:
+            for field in fields:
+                check_text_type(field.type, self.format, field.name)
 
     def decode(self, records: pa.Table, stream: Stream) -> tuple[pa.Table, pa.Table]:
         """The rows of records, and the dead letters. `records` has the columns RECORD_COLUMNS."""
@@ -86,7 +95,11 @@ class Payload:
         values = _flatten(records.column("value"))
         if self.format in ("json", "debezium"):  # a line end within a text is written \\n, so others are spaces
             values = pc.replace_substring(values, b"\n", b" ")
-        bad: dict[int, str] = dict.fromkeys(_find_empty(values, self.format), "the payload is empty")
+        bad: dict[int, str] = {}
+        if self.format in TEXT_FORMATS:
+            marked = find_malformed(values, self.format, self.delimiter)
+            bad = dict.fromkeys(pc.indices_nonzero(marked).to_pylist(), describe_form(self.format))
+        bad |= dict.fromkeys(_find_empty(values, self.format), "the payload is empty")
         chosen = _without(len(values), bad)
         if self.format == "debezium":  # a record without a value follows a deletion, for the compaction of the topic
             bad = {number: reason for number, reason in bad.items() if values[number].is_valid}
@@ -104,20 +117,10 @@ class Payload:
             return lambda values, chosen: _parse_arrow(values, chosen, fields)
         if self.format == "avro":
             return lambda values, chosen: _parse_avro(values, chosen, fields, self)
-        read = {"csv": self._read_csv, "json": _read_json, "debezium": _read_debezium}[self.format]
-        return lambda values, chosen: _parse_lines(values, chosen, fields, read)
-
-    def _read_csv(self, text: pa.Buffer, fields: pa.Schema) -> pa.Table:
-        types = {field.name: field.type for field in fields}
-        convert = pa_csv.ConvertOptions(
-            column_types=types, include_columns=fields.names, strings_can_be_null=True,
-            quoted_strings_can_be_null=False, null_values=[""],
-        )  # fmt: skip
-        return pa_csv.read_csv(
-            io.BytesIO(text),
-            pa_csv.ReadOptions(column_names=fields.names, use_threads=False, block_size=len(text) + _SPARE),
-            pa_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True), convert,
-        )  # fmt: skip
+        csv = partial(read_csv, delimiter=self.delimiter)
+        readers: Mapping[str, TextReader] = {"csv": csv, "json": read_json, "debezium": read_debezium}
+        read = readers[self.format]
+        return lambda values, chosen: parse_lines(values, chosen, fields, read)
 
 
 # ── parsing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,81 +141,6 @@ def _parse(
         left = _parse(parse, values, chosen[:middle], bad)
         right = _parse(parse, values, chosen[middle:], bad)
         return pa.concat_tables([left[0], right[0]]), pa.concat_arrays([left[1], right[1]])
-
-
-def _parse_lines(
-    values: pa.Array, chosen: list[int], fields: pa.Schema, read: Callable[[pa.Buffer, pa.Schema], pa.Table]
-) -> Parsed:
-    """Payloads that are texts with one row each, as lines of one text. Times are read as texts."""
-    numbers = pa.array(chosen, pa.int64())
-    if not chosen:
-        return fields.empty_table(), numbers
-    texts = values.take(numbers)
-    texts.cast(pa.string())  # Arrow's reader of JSON takes any bytes as a text
-    lines = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    joined = pc.binary_join(lines, pa.scalar(b"\n", pa.binary()))[0].as_buffer()
-    table = read(joined, pa.schema([field.with_type(_get_text_type(field.type)) for field in fields]))
-    if table.num_rows != len(chosen):
-        raise ValueError(f"the payload has {table.num_rows} rows instead of {len(chosen)}")
-    columns = [_parse_times(table.column(field.name), field.type) for field in fields]
-    return pa.table(columns, schema=fields), numbers
-
-
-def _get_text_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_timestamp(kind) else kind
-
-
-def _parse_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Texts in ISO 8601 as times; without a zone they are UTC."""
-    if not pa.types.is_timestamp(kind):
-        return column
-    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$")
-    marked = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
-    return marked.cast(pa.timestamp("us", "UTC")).cast(kind)
-
-
-def _read_json(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
-    options = pa_json.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
-    found = pa_json.read_json(
-        io.BytesIO(text), pa_json.ReadOptions(use_threads=False, block_size=len(text) + _SPARE), options
-    )
-    return found.select(fields.names)
-
-
-def _read_debezium(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
-    """Change records of Debezium, with or without their schema: the row after a change, or before a deletion.
-
-    The columns `_op` and `ts_ms` are those of the record: '-' for a deletion, and the time of the change, in
-    milliseconds or as a time.
-    """
-    row = pa.struct([field for field in fields if field.name not in ("_op", "ts_ms")])
-    envelope = pa.schema([("before", row), ("after", row), ("op", pa.string()), ("ts_ms", pa.int64())])
-    found = _read_json(text, pa.schema([*envelope, ("payload", pa.struct(list(envelope)))])).combine_chunks()
-    plain = {name: _flatten_chunks(found.column(name)) for name in envelope.names}
-    nested = _flatten_chunks(found.column("payload"))
-    # `payload` is NULL in records without a schema, so one of both has the value
-    parts = {name: _choose(each, pc.struct_field(nested, name)) for name, each in plain.items()}
-    operations = parts["op"]
-    if pc.any(pc.invert(pc.is_in(operations, pa.array(["c", "u", "d", "r"])))).as_py():
-        raise ValueError("the payload has no operation c, u, d or r")
-    deleted = pc.equal(operations, "d")
-    rows = pc.if_else(deleted, parts["before"], parts["after"])
-    if rows.null_count:
-        raise ValueError("the payload has no row")
-    time = parts["ts_ms"]
-    if any(each.name == "ts_ms" and pa.types.is_string(each.type) for each in fields):  # declared as a TIMESTAMP
-        time = time.cast(pa.timestamp("ms")).cast(pa.string())
-    own = {"_op": pc.if_else(deleted, "-", "+"), "ts_ms": time}
-    columns = [own[each.name] if each.name in own else pc.struct_field(rows, each.name) for each in fields]
-    return pa.table([each.cast(field.type) for each, field in zip(columns, fields, strict=True)], schema=fields)
-
-
-def _flatten_chunks(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks)
-
-
-def _choose(one: pa.Array, other: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_valid(one), one, other)
 
 
 def _parse_arrow(values: pa.Array, chosen: list[int], fields: pa.Schema) -> Parsed:

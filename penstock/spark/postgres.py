@@ -1,4 +1,4 @@
-"""PostgreSQL: connections, names, types, and rows by COPY.
+"""PostgreSQL: connections, names, and rows by COPY.
 
 Options that are not Penstock's own go to libpq as they are (host, port, dbname, user, password, sslmode, sslrootcert
 and others), so TLS is configured as for every client. Names of tables and columns are always quoted, values are always
@@ -11,16 +11,18 @@ import io
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 
-from penstock.cql import format_type, redact, resolve_secrets
-from penstock.errors import DataError, QueryError, ResourceError, UnsupportedError
+from penstock.cql import redact, resolve_secrets
+from penstock.errors import DataError, QueryError, ResourceError
+from penstock.expr import is_nested
+from penstock.spark.postgres_values import name_type, parse_rows, write_csv
+from penstock.spark.text_payloads import check_text_type
 from penstock.spark.waits import watch_server
 
 if TYPE_CHECKING:
@@ -31,17 +33,6 @@ _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r'(?:"(?:[^"]|"")+"|[^."]+)(?:\.(?:"(?:[^"]|"")+"|[^."]+))?')
 _PART = re.compile(r'"(?:[^"]|"")+"|[^."]+')
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-_TYPES: Mapping[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "smallint",
-    pa.int16(): "smallint",
-    pa.int32(): "integer",
-    pa.int64(): "bigint",
-    pa.float32(): "real",
-    pa.float64(): "double precision",
-    pa.string(): "text",
-    pa.date32(): "date",
-}
 T = TypeVar("T")
 
 
@@ -89,7 +80,7 @@ class PostgresTable:
             yield connection
 
     def retry(self, seconds: float, work: Callable[[Connection], T]) -> T:
-        """Do work in a transaction. While the server is away it is tried again, for some seconds."""
+        """Do work that writes, in a transaction. While the server is away it is tried again, for some seconds."""
         psycopg = import_psycopg()
         end, pause = time.monotonic() + seconds, _FIRST_PAUSE
         with watch_server(str(self)) as begin_wait:
@@ -97,6 +88,9 @@ class PostgresTable:
                 try:
                     with self.connect() as connection:
                         return work(connection)
+                except (psycopg.DataError, psycopg.IntegrityError) as error:
+                    message = f"{self} does not take a row: {_get_first_line(error)}; change the SELECT or the table"
+                    raise DataError("SINK_VALUE", message) from None
                 except (UnreachableError, psycopg.OperationalError, psycopg.InterfaceError) as error:
                     if time.monotonic() + pause > end:
                         raise
@@ -139,17 +133,6 @@ def compose(text: str, **parts: Any) -> Composable:
     return SQL(text).format(**joined)
 
 
-def name_type(kind: pa.DataType) -> str:
-    """The type of PostgreSQL for a column."""
-    if pa.types.is_timestamp(kind):
-        return "timestamptz" if kind.tz else "timestamp"
-    if pa.types.is_decimal(kind):
-        return f"numeric({kind.precision}, {kind.scale})"
-    if kind not in _TYPES:
-        raise UnsupportedError("POSTGRES_TYPE", f"PostgreSQL has no type for {format_type(kind)}; CAST the column")
-    return _TYPES[kind]
-
-
 def define_columns(schema: pa.Schema) -> Composable:
     """Column definitions of CREATE TABLE."""
     from psycopg.sql import SQL  # noqa: PLC0415
@@ -162,7 +145,7 @@ def define_columns(schema: pa.Schema) -> Composable:
 
 
 def copy_rows(connection: Connection, table: Composable, rows: Iterable[pa.RecordBatch]) -> int:
-    """Append batches to a table, by COPY. NULL is an empty field, an empty text is a quoted one."""
+    """Append batches to a table, by COPY."""
     count = 0
     statement = None
     with connection.cursor() as cursor:
@@ -170,10 +153,8 @@ def copy_rows(connection: Connection, table: Composable, rows: Iterable[pa.Recor
             if statement is None:
                 columns = list(batch.schema.names)
                 statement = compose("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", table=table, columns=columns)
-            file = io.BytesIO()
-            pa_csv.write_csv(batch, file, pa_csv.WriteOptions(include_header=False))
             with cursor.copy(statement) as copy:
-                copy.write(file.getbuffer())
+                copy.write(write_csv(batch))
             count += batch.num_rows
     return count
 
@@ -182,9 +163,10 @@ def read_rows(table: PostgresTable, schema: pa.Schema) -> pa.Table:
     """The rows of a table, with the columns and types of a schema."""
     psycopg = import_psycopg()
     file = io.BytesIO()
-    names = list(schema.names)
+    for field in schema:
+        check_text_type(field.type, "PostgreSQL", field.name)
     statement = compose(
-        "COPY (SELECT {columns} FROM {table}) TO STDOUT (FORMAT csv)", columns=names, table=table.quoted
+        "COPY (SELECT {columns} FROM {table}) TO STDOUT (FORMAT csv)", columns=_select(schema), table=table.quoted
     )
     try:
         with table.connect() as connection, connection.cursor() as cursor:
@@ -197,39 +179,12 @@ def read_rows(table: PostgresTable, schema: pa.Schema) -> pa.Table:
     return parse_rows(file.getvalue(), schema, str(table))
 
 
-def parse_rows(data: bytes, schema: pa.Schema, what: str) -> pa.Table:
-    """Rows of COPY … TO STDOUT as a table. PostgreSQL writes booleans as t and f."""
-    if not data:
-        return schema.empty_table()
-    # Arrow reads no zone of hours alone, such as +00: these texts are converted below
-    texts = {field.name: pa.string() if _is_zoned(field.type) else field.type for field in schema}
-    options = pa_csv.ConvertOptions(
-        column_types=texts, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
-        true_values=["t"], false_values=["f"],
-    )  # fmt: skip
-    try:
-        table = pa_csv.read_csv(
-            io.BytesIO(data), pa_csv.ReadOptions(column_names=schema.names),
-            pa_csv.ParseOptions(newlines_in_values=True), options,
-        )  # fmt: skip
-        columns = [_parse_column(table.column(field.name), field.type) for field in schema]
-        return pa.table(columns, schema=schema)
-    except pa.ArrowInvalid as error:
-        message = f"{what} does not have the declared types: {error}; change the declaration"
-        raise DataError("SOURCE_UNREADABLE", message) from None
+def _select(schema: pa.Schema) -> Composable:
+    """The columns of a query; arrays and structs are selected as JSON."""
+    from psycopg.sql import SQL  # noqa: PLC0415
 
-
-def _parse_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if not _is_zoned(kind):
-        return column
-    import pyarrow.compute as pc  # noqa: PLC0415
-
-    plain = pc.replace_substring_regex(column, r"\+00$", "").cast(pa.timestamp("us"))
-    return pc.assume_timezone(plain, "UTC").cast(kind)
-
-
-def _is_zoned(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz)
+    forms = {True: "to_jsonb({name})::text", False: "{name}"}
+    return SQL(", ").join(compose(forms[is_nested(field.type)], name=quote(field.name)) for field in schema)
 
 
 def _get_first_line(error: Exception) -> str:

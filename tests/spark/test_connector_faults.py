@@ -44,10 +44,12 @@ SINKS = """CREATE SINK lake TO delta OPTIONS (path '{folder}/lake');
 CREATE SINK ice TO iceberg OPTIONS (table 'db.ice', {iceberg});
 CREATE SINK base TO postgres OPTIONS ({postgres}, table '{schema}.base', create true);
 CREATE SINK topic TO kafka OPTIONS (kafka.bootstrap.servers '{servers}', topic '{out}');
+CREATE SINK once TO kafka OPTIONS (kafka.bootstrap.servers '{servers}', topic '{once}', transactional true);
 CREATE SINK lake_counts TO delta OPTIONS (path '{folder}/lake_counts', key 'k');
 CREATE SINK ice_counts TO iceberg OPTIONS (table 'db.ice_counts', key 'k', {iceberg});
 CREATE SINK base_counts TO postgres OPTIONS ({postgres}, table '{schema}.base_counts', key 'k', create true);
 INSERT INTO lake {join}; INSERT INTO ice {join}; INSERT INTO base {join}; INSERT INTO topic {join};
+INSERT INTO once {join};
 INSERT INTO lake_counts {counts}; INSERT INTO ice_counts {counts}; INSERT INTO base_counts {counts};
 """
 
@@ -116,8 +118,8 @@ def test_driver_killed_twice_and_servers_restarted(spark: Any, tmp_path: Path, d
         limit = -(-size // BATCHES)
         text += STREAM.format(name=name, servers=broker.servers, topic=broker.name(name), limit=limit)
     text += SINKS.format(folder=tmp_path, schema=database.schema, postgres=database.describe_options("TEST_PHRASE"),
-                         servers=broker.servers, out=broker.name("out"), iceberg=lake.describe_options(),
-                         join=JOIN, counts=COUNTS)  # fmt: skip
+                         servers=broker.servers, out=broker.name("out"), once=broker.name("once"),
+                         iceberg=lake.describe_options(), join=JOIN, counts=COUNTS)  # fmt: skip
     script = tmp_path / "script.cql"
     script.write_text(text)
     begun = time.monotonic()
@@ -146,6 +148,7 @@ def test_driver_killed_twice_and_servers_restarted(spark: Any, tmp_path: Path, d
     written = broker.read_distinct("out", "a bigint, b bigint, c bigint")
     print(f"{len(join)} results; {broker.count('out') - len(join)} records of the topic are repetitions")
     assert np.array_equal(sort_rows(written), join)
+    assert np.array_equal(sort_rows(broker.read_committed("once", "a bigint, b bigint, c bigint")), join)
 
 
 UPDATING = """CREATE TABLE prices (ts_ms BIGINT, item BIGINT, price DOUBLE, PRIMARY KEY (item)) TIMESTAMP BY ts_ms

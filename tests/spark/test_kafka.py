@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +14,11 @@ import pytest
 from kafka_support import Broker
 
 import penstock as ps
+from penstock.cql import describe_stream
 from penstock.spark.kafka import add_connector
-from penstock.spark.sinks import CELL_COLUMN, SEQUENCE_COLUMN
-from penstock.spark.worker.unpack import build_numbered_map
+from penstock.spark.payloads import Payload
+from penstock.spark.sinks import CELL_COLUMN, SEQUENCE_COLUMN, sink_connector
+from penstock.spark.worker.unpack import build_numbered_map, unpack_frame
 from penstock.state import encode_table
 from penstock.testing import difference
 
@@ -93,3 +97,67 @@ def test_sequence_does_not_depend_on_order() -> None:
         return sorted(map(tuple, (row.values() for row in found.to_pylist())), key=repr)
 
     assert number([rows]) == number([rows[:1], rows[:0:-1]])
+
+
+KINDS: dict[str, pa.DataType] = {
+    "t": pa.timestamp("us", "UTC"), "n": pa.timestamp("us"), "d": pa.date32(), "f": pa.float64(),
+    "m": pa.decimal128(20, 10), "a": pa.list_(pa.string()), 'o "ü".`': pa.string(),
+    "s": pa.struct([("x", pa.int32()), ("t", pa.timestamp("us", "UTC"))]),
+}  # fmt: skip
+
+
+@pytest.mark.services
+def test_values_survive_a_topic(spark: Any) -> None:
+    """Microseconds, digits of decimals, arrays and structs, NULL, odd names: read by the payload of a stream again."""
+    broker = Broker(spark)
+    instant = datetime(2026, 3, 1, 8, 0, 0, 123456)
+    zoned = instant.replace(tzinfo=UTC)
+    rows = [
+        {"t": zoned, "n": instant, "d": date(2026, 3, 1), "f": 0.1 + 0.2, "m": Decimal("1.0000000001"),
+         "a": ["x", None], "s": {"x": 1, "t": zoned}, 'o "ü".`': 'a"\n\x00'},
+        dict.fromkeys(KINDS),
+        {**dict.fromkeys(KINDS), "a": [], "s": {"x": None, "t": None}, "f": -0.0},
+    ]  # fmt: skip
+    schema = pa.schema(list(KINDS.items()))
+    sink = ps.sinks.kafka(broker.name("t"), kafka_bootstrap_servers=broker.servers)
+    sink.open("run", "q", schema)
+    blobs = [(0, "result", "q", 3, encode_table(pa.Table.from_pylist(rows, schema)))]
+    frame = spark.createDataFrame(blobs, "cell int, kind string, name string, rows long, data binary")
+    sink.write(unpack_frame(frame, ("result", "q"), schema, numbered=True), 0)
+    values = [row.value for row in broker._load("t").select("value").collect()]
+    stream = describe_stream("s", pa.schema([("ts", pa.int64()), *schema]), "ts")
+    size = len(values)
+    records = pa.table({
+        "value": pa.array([b'{"ts": 1, ' + bytes(value)[1:] for value in values], pa.binary()),
+        "key": pa.nulls(size, pa.binary()), "topic": ["t"] * size, "partition": pa.array([0] * size, pa.int32()),
+        "offset": pa.array(range(size), pa.int64()), "timestamp": pa.array([0] * size, pa.timestamp("us", "UTC")),
+        "headers": pa.nulls(size, pa.string()),
+    })  # fmt: skip
+    found, dead = Payload("json").decode(records, stream)
+    assert dead.column("_reason").to_pylist() == []
+    written = pa.Table.from_pylist(rows, schema).to_pylist()
+    assert sorted(map(repr, found.drop_columns(["ts"]).to_pylist())) == sorted(map(repr, written))
+
+
+def test_changes_are_written_in_the_order_of_time() -> None:
+    plain = pa.schema([("c0", pa.list_(pa.int64())), ("c1", pa.string()), ("c2", pa.int64())])
+    marked = pa.schema([*plain, (CELL_COLUMN, pa.int32()), (SEQUENCE_COLUMN, pa.int64())])
+    rows = [([1], "+", 5), ([2], "-", 5), ([9], "+", 1), (None, "-", 6), ([1], "+", 5)]
+    blob = encode_table(pa.table(list(map(list, zip(*rows, strict=True))), schema=plain))
+    batch = pa.record_batch({"cell": pa.array([0], pa.int32()), "data": pa.array([blob], pa.binary())})
+    order = [("c2", "ascending"), ("c1", "descending")]
+    (found,) = build_numbered_map(plain, marked, order)(iter([batch]))
+    assert [tuple(row.values())[:3] for row in found.to_pylist()] == [rows[2], rows[1], rows[0], rows[4], rows[3]]
+
+
+def test_sinks_with_passwords_are_not_described() -> None:
+    def describe(**options: str) -> Any:
+        return sink_connector(ps.sinks.kafka("t", **{"kafka.bootstrap.servers": "host:9092", **options}))
+
+    assert describe(**{"kafka.compression.type": "zstd", "kafka.ssl.key.password": ps.secret("X")}) is not None
+    for name in ("kafka.ssl.keystore.key", "kafka.sasl.jaas.config", "kafka.ssl.key.password"):
+        assert describe(**{name: "phrase"}) is None
+    for options in ({"password": "x"}, {"sslpassword": "x"}, {"dbname": "postgresql://me:x@host/db"},
+                    {"dbname": "host=a password=x"}):  # fmt: skip
+        assert sink_connector(ps.sinks.postgres("t", **options)) is None
+    assert sink_connector(ps.sinks.postgres("t", password=ps.secret("X"), sslmode="require", passfile="/p")) is not None

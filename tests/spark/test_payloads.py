@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -154,8 +158,125 @@ def test_avro_schema_that_does_not_fit(tmp_path: Path) -> None:
             build("avro", schema=schema).check(STREAM)
     build("avro", schema=json.dumps(AVRO)).check(STREAM)
     text = json.dumps({**AVRO, "fields": [*AVRO["fields"][:2], {"name": "v", "type": "long"}]})
-    rows, dead = decode(build("avro", schema=text), [encode_avro({"ts": 5, "k": 1, "v": 3}, json.loads(text))])
-    assert (rows, set(dead)) == ([], {0})  # v is declared as a text
+    with pytest.raises(
+        ps.QueryError, match=r"PAYLOAD_SCHEMA.*the field v of type \"long\", but it is declared as string"
+    ):
+        build("avro", schema=text).check(STREAM)
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_payloads_that_continue_one_another(kind: str) -> None:
+    """Two payloads are parts of one row, and a third one has two rows: their number is as it should be."""
+    row = {"json": f'{{"ts": "{TIME}", "k": 1, "v": "a"}}', "csv": f"{TIME},1,a"}[kind]
+    parts = {
+        "json": [f'{{"ts": "{TIME}", "k": 2', ', "v": "b"}', f"{row}{row}", '{"k": {}', '{"v": "b"}}'],
+        "csv": [f'{TIME},2,"a', 'b"', f"{row}\n{row}", f'{TIME},"2', f'","{row}"', f'{TIME},2,"a"b"'],
+    }[kind]
+    rng = random.Random(7)
+    drawn = [[rng.choice([row, *parts]) for _ in range(rng.randrange(1, 9))] for _ in range(60)]
+    for payloads in (parts[:3], [row, parts[2], *parts[:2], row], *drawn):
+        rows, dead = decode(build(kind), [each.encode() for each in payloads])
+        good = [at for at, each in enumerate(payloads) if each == row]
+        assert rows == [(1, "a", at) for at in good], payloads
+        assert sorted(dead) == [at for at in range(len(payloads)) if at not in good]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_random_texts_decode_as_they_do_alone(kind: str) -> None:
+    """Payloads of the marks of a format: what one becomes does not depend on the others."""
+    marks = {"json": ['{"v":"', '"}', "{", "}", ',"k":1', "[", "]", '"', "x", "\n"],
+             "csv": ['"', '""', ",", "x", "\n", "\r\n", f"{TIME},1,", " "]}[kind]  # fmt: skip
+    row = {"json": f'{{"ts": "{TIME}", "k": 3}}', "csv": f"{TIME},3,"}[kind]
+    rng = random.Random(11)
+    for _ in range(150):
+        texts = ["".join(rng.choices(marks, k=rng.randrange(1, 7))) for _ in range(rng.randrange(1, 7))]
+        payloads: list[bytes | None] = [each.encode() for each in (*texts, row)]
+        rows, dead = decode(build(kind), payloads)
+        alone = [decode(build(kind), [each]) for each in payloads]
+        assert rows == [(*row[:2], at) for at, (found, _) in enumerate(alone) for row in found], payloads
+        assert sorted(dead) == [at for at, (found, _) in enumerate(alone) if not found]
+        assert rows[-1][2] == len(texts)
+
+
+def test_times_and_dates_in_parts() -> None:
+    kinds = {
+        "ts": "timestamp",
+        "d": "date",
+        "a": "array<timestamp>",
+        "s": "struct<d: date, a: array<struct<t: timestamp>>>",
+    }
+    stream = describe_stream("s", kinds, "ts")
+    text = {"ts": TIME, "d": "2024-02-29", "a": [f"{TIME}+01:00", None],
+            "s": {"d": None, "a": [{"t": TIME}, None, {}]}}  # fmt: skip
+    bad = [{"d": "2024-02-30"}, {"d": 3}, {"a": ["soon"]}, {"s": {"a": 1}}]
+    empty = [{"ts": TIME, "a": [], "s": None}]
+    rows, dead = Payload("json").decode(
+        make_records([json.dumps(each).encode() for each in (text, *bad, *empty)]), stream
+    )
+    time, date = datetime.fromisoformat(TIME), datetime(2024, 2, 29).date()
+    assert rows.to_pylist() == [
+        {
+            "ts": time,
+            "d": date,
+            "a": [time - timedelta(hours=1), None],
+            "s": {"d": None, "a": [{"t": time}, None, {"t": None}]},
+        },
+        {"ts": time, "d": None, "a": [], "s": None},
+    ]
+    assert dead.column("_offset").to_pylist() == [1, 2, 3, 4]
+    plain = describe_stream("s", {"ts": "timestamp", "d": "date"}, "ts")
+    rows, _ = Payload("csv").decode(make_records([f"{TIME},2024-02-29".encode()]), plain)
+    assert rows.column("d").to_pylist() == [date]
+
+
+def test_types_that_texts_do_not_have() -> None:
+    for kind, column in (
+        ("json", "map<string, int>"),
+        ("debezium", "struct<a: map<string, int>>"),
+        ("csv", "array<int>"),
+    ):
+        stream = describe_stream("s", {"ts": "bigint", "v": column}, "ts")
+        with pytest.raises(ps.QueryError, match=r"PAYLOAD_TYPE.*column v"):
+            Payload(kind).check(stream)
+    for delimiter in ("", "ab", '"', "\n", "ü"):
+        with pytest.raises(ps.QueryError, match=r"PAYLOAD_OPTIONS.*delimiter"):
+            build("csv", delimiter=delimiter)
+
+
+def test_avro_types() -> None:
+    def read(column: str, kind: Any, values: list[Any]) -> tuple[list[Any], set[int]]:
+        stream = describe_stream("s", {"ts": "bigint", "v": column}, "ts")
+        schema = {
+            "type": "record",
+            "name": "r",
+            "fields": [{"name": "ts", "type": "long"}, {"name": "v", "type": kind}],
+        }
+        payload = Payload("avro", schema=json.dumps(schema))
+        payload.check(stream)
+        rows, dead = payload.decode(
+            make_records([encode_avro({"ts": 1, "v": each}, schema) for each in values]), stream
+        )
+        return rows.column("v").to_pylist(), set(dead.column("_offset").to_pylist())
+
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    number = UUID("12345678-1234-5678-1234-567812345678")
+    assert read("bigint", "double", [1.0, 1.5, math.inf]) == ([1], {1, 2})
+    assert read("int", "long", [7, 2**40]) == ([7], {1})
+    assert read("decimal(9, 2)", money, [Decimal("1.25")]) == ([Decimal("1.25")], set())
+    assert read("string", {"type": "string", "logicalType": "uuid"}, [number]) == ([str(number)], set())
+    assert read("date", {"type": "int", "logicalType": "date"}, [19782]) == ([datetime(2024, 2, 29).date()], set())
+    assert read("map<string, bigint>", {"type": "map", "values": "long"}, [{"a": 1}]) == ([[("a", 1)]], set())
+    assert read("string", ["null", "long", "string"], [1, "a", None]) == (["a", None], {0})
+    time = {"type": "long", "logicalType": "timestamp-millis"}
+    for column, kind in (
+        ("string", "long"),
+        ("bigint", "string"),
+        ("bigint", time),
+        ("timestamp", "long"),
+        ("int", "null"),
+    ):
+        with pytest.raises(ps.QueryError, match=r"PAYLOAD_SCHEMA.*field v of type .* declared as"):
+            read(column, kind, [])
 
 
 def test_large_payloads_and_null_keys() -> None:

@@ -17,7 +17,7 @@ from services import restart_service
 from spark_support import read_stream, write_file
 
 import penstock as ps
-from penstock.spark.postgres import parse_rows
+from penstock.spark.postgres_values import parse_rows
 from penstock.spark.sinks import Attempt
 
 pytestmark = pytest.mark.services

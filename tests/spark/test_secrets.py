@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,11 +26,11 @@ from postgres_support import Database
 
 pytestmark = pytest.mark.services
 AVRO = {"type": "record", "name": "r", "fields": [{"name": "ts", "type": "long"}, {"name": "k", "type": "long"}]}
-GUARDED = """kafka.bootstrap.servers '{guarded}', kafka.security.protocol 'SASL_PLAINTEXT',
-    kafka.sasl.mechanism 'PLAIN', kafka.sasl.jaas.config secret('TEST_JAAS'), fetchOffset.numRetries 1"""
+LOGIN = """kafka.bootstrap.servers '{guarded}', kafka.security.protocol 'SASL_PLAINTEXT',
+    kafka.sasl.mechanism 'PLAIN', kafka.sasl.jaas.config secret('TEST_JAAS')"""
 SCRIPT = """
-CREATE STREAM a (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM kafka OPTIONS ({kafka}, subscribe '{topic}',
-    startingOffsets 'earliest', payload 'avro', registry secret('TEST_REGISTRY'));
+CREATE STREAM a (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM kafka OPTIONS (
+    {kafka}, fetchOffset.numRetries 1, subscribe '{topic}', startingOffsets 'earliest', payload 'avro', registry secret('TEST_REGISTRY'));
 CREATE STREAM old (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM delta OPTIONS (
     path '{folder}/old', 'some.key' secret('TEST_KEY'));
 CREATE STREAM older (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM iceberg OPTIONS (
@@ -34,13 +38,18 @@ CREATE STREAM older (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM iceberg OPTIONS (
 CREATE TABLE names (k BIGINT, name STRING) FROM postgres OPTIONS ({postgres}, table '{schema}.names');
 CREATE SINK base TO postgres OPTIONS ({postgres}, table '{schema}.base', create true, sslmode 'prefer');
 CREATE SINK topic TO kafka OPTIONS ({kafka}, topic '{out}');
+CREATE SINK once TO kafka OPTIONS ({kafka}, topic '{once}', transactional true);
 CREATE SINK lake TO delta OPTIONS (path '{folder}/lake', 'some.key' secret('TEST_KEY'));
 CREATE SINK ice TO iceberg OPTIONS (table 'db.ice', {iceberg}, token secret('TEST_TOKEN'));
 INSERT INTO base SELECT a.k, names.name FROM a [NOW] AS a, names WHERE a.k = names.k;
 INSERT INTO topic SELECT k FROM a [NOW];
+INSERT INTO once SELECT k FROM a [NOW];
 INSERT INTO lake SELECT k FROM old [NOW];
 INSERT INTO ice SELECT k FROM older [NOW];
 """
+
+
+QUERIES = ("base", "topic", "once", "lake", "ice")
 
 
 @pytest.fixture
@@ -70,18 +79,56 @@ def registry() -> Iterator[str]:
         server.shutdown()
 
 
-def run_command(folder: Path, command: str, script: Path, values: dict[str, str]) -> tuple[int, str]:
-    options = []
+def build_command(folder: Path, command: str, script: Path, *more: str) -> list[str]:
+    options = list(more)
     if command == "run":
         (folder / "events").mkdir(exist_ok=True)
         settings = {"enabled": "true", "compress": "false", "dir": f"{folder}/events"}
-        options = ["--once", "--checkpoint", str(folder / "ck")]
+        options += ["--checkpoint", str(folder / "ck")]
         options += [word for name, each in settings.items() for word in ("--conf", f"spark.eventLog.{name}={each}")]
+    return [sys.executable, "-m", "penstock", command, str(script), *options]
+
+
+def build_environment(folder: Path, values: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, **values, "TMPDIR": str(folder)}
+
+
+def run_command(folder: Path, command: str, script: Path, values: dict[str, str]) -> tuple[int, str]:
+    more = ["--once"] if command == "run" else []
     ended = subprocess.run(
-        [sys.executable, "-m", "penstock", command, str(script), *options], text=True, check=False,
-        env={**os.environ, **values, "TMPDIR": str(folder)}, capture_output=True,
+        build_command(folder, command, script, *more), text=True, check=False, capture_output=True,
+        env=build_environment(folder, values),
     )  # fmt: skip
     return ended.returncode, ended.stdout + ended.stderr
+
+
+def watch_run(folder: Path, script: Path, values: dict[str, str], is_done: Callable[[], bool]) -> str:
+    """Run until all results are there; what it prints, its page, what the page asks for, and its metrics."""
+    log = folder / "run.log"
+    with log.open("w") as file:
+        run = subprocess.Popen(
+            build_command(folder, "run", script, "--ui", "0"), stdout=file, stderr=file,
+            env=build_environment(folder, values),
+        )  # fmt: skip
+    try:
+        end, found = time.monotonic() + 400, None
+        while found is None or not is_done():
+            assert run.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.5)
+            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S*)?", log.read_text())
+        told = ""
+        for place in (found[2] or "/", "/metrics", "/api/graph", *(f"/api/query?name={name}" for name in QUERIES)):
+            with urllib.request.urlopen(found[1] + place, timeout=60) as answer:
+                told += answer.read().decode()
+        with urllib.request.urlopen(f"{found[1]}/api/events", timeout=60) as answer:
+            told += answer.readline().decode() + answer.readline().decode()
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait(200)
+    assert "penstock_" in told
+    assert all(name in told for name in QUERIES)
+    return told + log.read_text()
 
 
 def test_secrets_are_in_no_output_or_file(spark: Any, tmp_path: Path, database: Database, registry: str) -> None:
@@ -103,7 +150,8 @@ def test_secrets_are_in_no_output_or_file(spark: Any, tmp_path: Path, database: 
     broker.send("a", payloads)
     script = tmp_path / "script.cql"
     given = {
-        "kafka": GUARDED.format(guarded=broker.guarded_servers), "topic": broker.name("a"), "out": broker.name("out"),
+        "kafka": LOGIN.format(guarded=broker.guarded_servers), "topic": broker.name("a"), "out": broker.name("out"),
+        "once": broker.name("once"),
         "folder": folder, "iceberg": lake.describe_options(), "schema": database.schema,
         "postgres": database.describe_options("TEST_PHRASE"),
     }  # fmt: skip
@@ -113,12 +161,19 @@ def test_secrets_are_in_no_output_or_file(spark: Any, tmp_path: Path, database: 
         "TEST_KEY": "key-of-this-test", "TEST_TOKEN": "token-of-this-test",
     }  # fmt: skip
     told = ""
-    for command in ("check", "explain", "run"):
+    for command in ("check", "explain"):
         code, said = run_command(folder, command, script, right)
         assert code == 0, said
         told += said
+
+    def is_done() -> bool:
+        tables = database.execute(f"SELECT to_regclass('{database.schema}.base') IS NOT NULL")
+        return tables == [(True,)] and len(database.read("base")) == 2 and lake.count("ice") == 3
+
+    told += watch_run(folder, script, right, is_done)
     assert database.read("base", "k, name") == [(0, "zero"), (1, "")]
-    assert sorted(row["k"] for row, _ in broker.read("out")) == [0, 1, 2]
+    for topic in ("out", "once"):
+        assert sorted(row["k"] for row, _ in broker.read(topic)) == [0, 1, 2]
     assert lake.read("ice", "k") == [(0,), (1,), (2,)]
     broker.send("a", payloads)
     wrong = {

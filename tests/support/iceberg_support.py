@@ -36,6 +36,12 @@ class Lake:
         rows = self.load(table).scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
         return sorted((tuple(row[name] for name in columns or row) for row in rows), key=repr)
 
+    def count(self, table: str) -> int:
+        """The number of rows; 0 if there is no table yet."""
+        catalog = load_catalog("default", **self.options)
+        exists = catalog.table_exists(f"db.{table}")
+        return len(catalog.load_table(f"db.{table}").scan().to_arrow()) if exists else 0
+
     def describe_options(self) -> str:
         """The options of the catalog, for a script."""
         return ", ".join(f"{name} '{value}'" for name, value in self.options.items())

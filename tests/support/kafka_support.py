@@ -89,8 +89,14 @@ class Broker:
         parsed = self._load(topic).selectExpr(f"from_json(cast(value as string), '{columns}') as row", "headers")
         return parsed.dropDuplicates(["headers"]).select("row.*").toArrow()
 
-    def _load(self, topic: str) -> Any:
-        return self._set(self.spark.read).options(subscribe=self.name(topic), includeHeaders="true").load()
+    def read_committed(self, topic: str, columns: str) -> pa.Table:
+        """The columns of the objects of a topic, as readers of committed records have them."""
+        records = self._load(topic, **{"kafka.isolation.level": "read_committed"})
+        return records.selectExpr(f"from_json(cast(value as string), '{columns}') as row").select("row.*").toArrow()
+
+    def _load(self, topic: str, **options: str) -> Any:
+        given = {"subscribe": self.name(topic), "includeHeaders": "true", **options}
+        return self._set(self.spark.read).options(**given).load()
 
     def _set(self, builder: Any) -> Any:
         return builder.format("kafka").option("kafka.bootstrap.servers", self.servers)

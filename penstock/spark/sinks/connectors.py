@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from penstock.errors import QueryError
 from penstock.spark.sinks.factories import (
@@ -19,11 +20,12 @@ from penstock.spark.sinks.factories import (
     spark,
 )
 from penstock.spark.sinks.postgres import RETRY_SECONDS
-from penstock.spark.sinks.protocol import Sink
+from penstock.spark.sinks.protocol import DRIVER_LIMIT, Sink
 
 _FILE_SINKS: Mapping[str, Callable[..., Sink]] = {"parquet": parquet, "orc": orc, "csv": csv, "json": json}
 _DRIVER_SINKS: Mapping[str, Callable[..., Sink]] = {"console": console, "memory": memory}
 _SPARK_FORMATS = ("jdbc", "avro")
+_KAFKA_OPTIONS = ("topic", "key", "transactional", "retry", "limit")
 
 
 def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
@@ -72,14 +74,22 @@ def _build_iceberg(name: str, options: dict[str, str]) -> Sink:
 
 
 def _build_kafka(name: str, options: dict[str, str]) -> Sink:
-    own = {key.casefold(): value for key, value in options.items() if key.casefold() in ("topic", "key")}
+    own = {key.casefold(): value for key, value in options.items() if key.casefold() in _KAFKA_OPTIONS}
     rest = {key: value for key, value in options.items() if key.casefold() not in own}
-    if "topic" not in own or "kafka.bootstrap.servers" not in rest:
+    transactional = own.get("transactional", "false").casefold() == "true"
+    stray = [] if transactional else [key for key in ("retry", "limit") if key in own]
+    if "topic" not in own or "kafka.bootstrap.servers" not in rest or stray:
         message = (
-            f"sink {name}: kafka takes the options kafka.bootstrap.servers, topic, key, and those of Spark's connector"
+            f"sink {name}: kafka takes the options kafka.bootstrap.servers, topic, key, transactional, with it retry "
+            "and limit, and those of Spark's connector"
         )
         raise QueryError("SINK_OPTIONS", message)
-    return kafka(own["topic"], key=own.get("key", ""), **rest)
+    given = cast(dict[str, Any], rest)
+    if not transactional:
+        return kafka(own["topic"], key=own.get("key", ""), **given)
+    retry = _parse_seconds(name, own.get("retry", str(RETRY_SECONDS)))
+    limit = own.get("limit", DRIVER_LIMIT)
+    return kafka(own["topic"], key=own.get("key", ""), transactional=True, retry=retry, limit=limit, **given)
 
 
 def _build_postgres(name: str, options: dict[str, str]) -> Sink:

@@ -27,6 +27,7 @@ from penstock.spark.sinks.files import GROUP_BYTES, STAGING_FOLDER, group_batche
 from penstock.spark.sinks.net_changes import (
     NET_COLUMN,
     check_key,
+    choose_stored_type,
     compute_net_changes,
     describe_columns,
     list_values,
@@ -68,20 +69,20 @@ class DeltaSink(TaskSink):
         count = 0
         with files.open_output_stream(place) as file, pq.ParquetWriter(file, self._schema) as writer:
             for group in group_batches(rows, GROUP_BYTES):
-                writer.write(group)
+                writer.write(group.cast(self._schema))
                 count += group.num_rows
         return {"file": name, "rows": count, "size": files.get_file_info(place).size}
 
     # ── the driver ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
-        self._schema = schema
+        self._schema = pa.schema([field.with_type(choose_stored_type(field.type)) for field in schema])
         self._application = f"penstock-{run}-{name}"
         check_key(name, schema, self._key)
         files, root = open_folder(self._path)
         files.create_dir(root, recursive=True)
         deltalake = import_deltalake()
-        shown = select_stored(schema, self._key)
+        shown = select_stored(self._schema, self._key)
         storage = resolve_secrets(self._options) or None
         try:
             if not deltalake.DeltaTable.is_deltatable(self._path, storage):

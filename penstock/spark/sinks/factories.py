@@ -20,6 +20,7 @@ from penstock.spark.sinks.files import FILE_SIZE, FileSink
 from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
 from penstock.spark.sinks.iceberg import IcebergSink
 from penstock.spark.sinks.kafka import KafkaSink
+from penstock.spark.sinks.kafka_transactions import KafkaTransactionSink
 from penstock.spark.sinks.postgres import RETRY_SECONDS, PostgresSink
 from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink
 from penstock.state import parse_size
@@ -109,14 +110,26 @@ def iceberg(table: str, *, key: str | Sequence[str] = (), **options: Any) -> Ice
     return IcebergSink(IcebergTable(table, tuple(given.items())), _split_names(key))
 
 
-def kafka(topic: str, *, key: str | Sequence[str] = (), **options: Any) -> KafkaSink:
+def kafka(
+    topic: str,
+    *,
+    key: str | Sequence[str] = (),
+    transactional: bool = False,
+    retry: float = RETRY_SECONDS,
+    limit: int | str = DRIVER_LIMIT,
+    **options: Any,
+) -> KafkaSink | KafkaTransactionSink:
     """A topic of Kafka: one JSON object per result, at least once; readers can drop repeats by headers.
 
     `key`: columns whose texts are the key of a record. `options` are those of Spark's connector, with underscores for
-    dots: `kafka_bootstrap_servers="host:9092"`.
+    dots: `kafka_bootstrap_servers="host:9092"`. With `transactional` each micro-batch is one transaction of a producer
+    in the driver: readers of committed records have it once. `options` are then those of librdkafka, after `kafka.`;
+    `retry`: for how many seconds it tries again while brokers are away; `limit`: the bytes of a micro-batch it takes.
     """
     given = {name.replace("_", "."): str(value) for name, value in options.items()}
-    return KafkaSink(topic, given, _split_names(key))
+    if not transactional:
+        return KafkaSink(topic, given, _split_names(key))
+    return KafkaTransactionSink(topic, given, _split_names(key), retry=float(retry), limit=parse_size(limit))
 
 
 def postgres(

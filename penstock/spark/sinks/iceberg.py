@@ -23,11 +23,12 @@ import pyarrow.parquet as pq
 
 from penstock.cql import Connector
 from penstock.errors import DataError, UnsupportedError
-from penstock.spark.iceberg import IcebergTable, import_pyiceberg
+from penstock.spark.iceberg import IcebergTable, import_pyiceberg, refuse_parts
 from penstock.spark.sinks.files import GROUP_BYTES, group_batches
 from penstock.spark.sinks.net_changes import (
     NET_COLUMN,
     check_key,
+    choose_stored_type,
     compute_net_changes,
     describe_columns,
     list_values,
@@ -79,10 +80,16 @@ class IcebergSink(TaskSink):
     # ── the driver ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
-        self._schema = pa.schema([field.with_type(_get_stored_type(field.type)) for field in schema])
+        stored = [field.with_type(choose_stored_type(field.type, small_integers=False)) for field in schema]
+        self._schema = pa.schema(stored)
         self._output = f"{run}/{name}"
         check_key(name, schema, self._key)
+        if dotted := [each for each in self._key if "." in each]:
+            message = f"pyiceberg does not find rows by a column with a dot in its name, {', '.join(dotted)}"
+            raise UnsupportedError("SINK_KEY", f"{message}; give it another name with AS")
         shown = select_stored(self._schema, self._key)
+        if self._key:  # pyiceberg reads rows and writes them again
+            refuse_parts(str(self), shown, "SINK_TYPE")
         with self._table.explain_errors("SINK_FAILED", "opened"):
             catalog = self._table.open_catalog()
             if not catalog.table_exists(self._table.name):
@@ -162,14 +169,7 @@ def build_filter(keys: pa.Table) -> Any:
             conditions.append(expressions.IsNull(name))
         if values := column.drop_null().to_pylist():
             conditions.append(expressions.In(name, values))
+            if pa.types.is_floating(column.type) and 0.0 in values:  # a set of values does not find -0.0
+                conditions.append(expressions.EqualTo(name, 0.0))
         parts.append(reduce(expressions.Or, conditions))
     return reduce(expressions.And, parts)
-
-
-def _get_stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Iceberg has for a type: it has no small integers, and all zones are UTC."""
-    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
-        return pa.int32()
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp("us", "UTC")
-    return kind

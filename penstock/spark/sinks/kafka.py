@@ -4,7 +4,8 @@ Law: at least once. Every result is written. A micro-batch that is repeated afte
 may have records twice. Each record has the headers `penstock-run`, `penstock-batch`, `penstock-cell` and
 `penstock-sequence`, which are the same in the repetition: a reader that drops records whose four headers it has seen
 has every result exactly once. The sequence is the place of a row among the rows of its cell and micro-batch, sorted by
-all columns: it does not depend on the order in which a cell finds them.
+time and then by all columns: it does not depend on the order in which a cell finds them. Records are written in this
+order, a row that leaves before those that enter, so the last record of a key in a partition is the newest one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.cql import Connector, is_secret, redact, resolve_secrets
+from penstock.cql import Connector, has_open_password, redact, resolve_secrets
 from penstock.errors import DataError, QueryError
 from penstock.spark.sinks.protocol import CELL_COLUMN, SEQUENCE_COLUMN, FrameSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SECRETS = ("password", "jaas")
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+"""Without this Spark writes milliseconds, in the zone of the session."""
 
 
 class KafkaSink(FrameSink):
@@ -43,7 +45,7 @@ class KafkaSink(FrameSink):
     @property
     def connector(self) -> Connector | None:
         """None if a password is written out: a checkpoint must not have it."""
-        if any(word in key and not is_secret(value) for key, value in self._options.items() for word in _SECRETS):
+        if has_open_password(self._options):
             return None
         own = {"topic": self._topic, "key": ", ".join(self._key)}
         return Connector("kafka", tuple((self._options | own).items()))
@@ -68,7 +70,7 @@ class KafkaSink(FrameSink):
             struct(lit(f"penstock-{mark}").alias("key"), value.cast("string").cast("binary").alias("value"))
             for mark, value in marks.items()
         ))  # fmt: skip
-        value = to_json(struct(*(col(quote_name(name)) for name in names)), {"ignoreNullFields": "false"})
+        value = to_json(struct(*(col(quote_name(name)) for name in names)), {"ignoreNullFields": "false", **_TIMES})
         key = concat_ws("\x1f", *(col(quote_name(name)).cast("string") for name in self._key))
         records = frame.select(
             (key if self._key else lit(None).cast("string")).alias("key"),

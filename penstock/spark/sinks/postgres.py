@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.cql import Connector, is_secret
+from penstock.cql import Connector, has_open_password
 from penstock.errors import DataError, QueryError
 from penstock.spark.postgres import (
     PostgresTable,
@@ -65,7 +65,7 @@ class PostgresSink(TaskSink):
     def connector(self) -> Connector | None:
         """None if the password is written out: a checkpoint must not have it."""
         options = dict(self._table.options)
-        if "password" in options and not is_secret(options["password"]):
+        if has_open_password(options):
             return None
         own = {"table": self._table.name, "key": ", ".join(self._key), "create": str(self._create).lower(),
                "retry": str(self._retry)}  # fmt: skip

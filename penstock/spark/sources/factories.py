@@ -97,7 +97,9 @@ def _open_delta(
 
 def _open_iceberg(spark: SparkSession, table: IcebergTable, schema: pa.Schema | None, limit: int | None) -> DataFrame:
     described = describe_iceberg(table.name, table.options)
-    return _open(spark, str(table), described, iceberg_tables.read_schema(table), schema, limit)
+    found = iceberg_tables.read_schema(table)
+    iceberg_tables.refuse_parts(str(table), found if schema is None else schema, "SOURCE_FEATURES")
+    return _open(spark, str(table), described, found, schema, limit)
 
 
 def _open(

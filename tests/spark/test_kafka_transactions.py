@@ -1,0 +1,176 @@
+"""Topics that are written in transactions: readers of committed records have each micro-batch once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+from services import require_service, restart_service
+
+import penstock as ps
+
+pytestmark = pytest.mark.services
+ROWS = pa.schema([("k", pa.int64()), ("v", pa.string()), ("_ts", pa.timestamp("us", "UTC"))])
+SEEDS = range(int(os.environ.get("PENSTOCK_SEEDS", "2")))
+
+
+class Topic:
+    def __init__(self) -> None:
+        self.entry = require_service("kafka")
+        self.name = f"transactions-{uuid.uuid4().hex[:8]}"
+
+    def sink(self, **options: Any) -> Any:
+        given = {"kafka_bootstrap_servers": f"127.0.0.1:{self.entry['port']}", **options}
+        sink = ps.sinks.kafka(self.name, key="k", transactional=True, **given)
+        sink.open("run", "q", ROWS)
+        return sink
+
+    def read(self, isolation: str = "read_committed") -> list[Any]:
+        """All records that a new reader gets, by partition and in order."""
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{self.entry['port']}", "group.id": uuid.uuid4().hex,
+            "isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": "true",
+        }  # fmt: skip
+        reader = confluent_kafka.Consumer(settings)
+        partitions = reader.list_topics(self.name, 30).topics[self.name].partitions
+        reader.assign([confluent_kafka.TopicPartition(self.name, each, 0) for each in partitions])
+        found, ended = [], set[int]()
+        while len(ended) < len(partitions):
+            message = reader.poll(30)
+            assert message is not None
+            if message.error():
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                ended.add(message.partition())
+            else:
+                found.append(message)
+        reader.close()
+        return found
+
+    def read_rows(self, isolation: str = "read_committed") -> list[tuple[Any, ...]]:
+        return sorted(tuple(json.loads(each.value()).values()) for each in self.read(isolation))
+
+
+def make_rows(rng: random.Random, batch: int) -> pa.Table:
+    size = rng.randrange(30)
+    rows = {"k": [rng.randrange(5) for _ in range(size)], "v": [f"{batch}-{at}" for at in range(size)],
+            "_ts": [batch] * size}  # fmt: skip
+    return pa.table(rows, ROWS)
+
+
+def as_rows(tables: list[pa.Table]) -> list[tuple[Any, ...]]:
+    found = pa.concat_tables([ROWS.empty_table(), *tables])
+    return sorted(
+        (row["k"], row["v"], f"{row['_ts'].isoformat(timespec='microseconds')[:-6]}Z") for row in found.to_pylist()
+    )
+
+
+class EndedError(Exception):
+    """The process has ended."""
+
+
+def break_producer(rng: random.Random, sink: Any) -> None:
+    """The process ends at a point within a micro-batch: what it did not do is left out, and nothing is tidied up."""
+    producer, point = sink._producer, rng.choice(["produce", "send_offsets_to_transaction", "commit", "committed"])
+
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(producer, name)
+
+        def produce(self, *given: Any, **options: Any) -> None:
+            producer.produce(*given, **options)
+            producer.flush(30)
+            if point == "produce":
+                raise EndedError
+
+        def send_offsets_to_transaction(self, *given: Any) -> None:
+            producer.send_offsets_to_transaction(*given)
+            if point == "send_offsets_to_transaction":
+                raise EndedError
+
+        def commit_transaction(self, *given: Any) -> None:
+            if point == "committed":
+                producer.commit_transaction(*given)
+            raise EndedError
+
+    sink._producer = Broken()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_batch_once_with_failures(seed: int) -> None:
+    rng, topic = random.Random(seed), Topic()
+    written, older = [], []
+    sink = topic.sink()
+    for batch in range(6):
+        rows = make_rows(rng, batch)
+        written.append(rows)
+        for _ in range(rng.randrange(3)):
+            if not rows.num_rows:
+                break
+            break_producer(rng, sink)
+            with suppress(EndedError):  # a micro-batch that was committed before its end is not written again
+                sink.write(batch, rows)
+            older.append(sink)  # it is not closed: a process that hangs may go on
+            sink = topic.sink()
+        for _ in range(rng.randrange(1, 3)):
+            sink.write(batch, rows)
+        if rng.random() < 0.3:
+            sink = topic.sink()
+            sink.write(batch, rows)
+    assert topic.read_rows() == as_rows(written)
+    assert len(topic.read_rows("read_uncommitted")) >= len(as_rows(written))
+
+
+def test_older_run_is_fenced() -> None:
+    topic, rng = Topic(), random.Random(1)
+    old = topic.sink()
+    first, second = make_rows(rng, 1), make_rows(rng, 2)
+    old.write(0, first)
+    new = topic.sink()
+    with pytest.raises(ps.DataError, match="SINK_FENCED"):
+        old.write(1, second)
+    new.write(1, second)
+    assert topic.read_rows() == as_rows([first, second])
+
+
+def test_keys_headers_and_options() -> None:
+    topic = Topic()
+    rows = pa.table({"k": [1, None, 1], "v": ['ü"\n', None, ""], "_ts": [1, 2, 3]}, ROWS)
+    login = {
+        "kafka_bootstrap_servers": f"127.0.0.1:{topic.entry['guarded']}", "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "PLAIN",
+    }  # fmt: skip
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="penstock" password="{}";'
+    topic.sink(**login, kafka_sasl_jaas_config=jaas.format(topic.entry["password"])).write(4, rows)
+    found = topic.read()
+    assert sorted((each.key(), each.value().decode(), dict(each.headers())["penstock-sequence"]) for each in found) == [
+        (b"", '{"k": null, "v": null, "_ts": "1970-01-01T00:00:00.000002Z"}', b"1"),
+        (b"1", '{"k": 1, "v": "", "_ts": "1970-01-01T00:00:00.000003Z"}', b"2"),
+        (b"1", '{"k": 1, "v": "ü\\"\\n", "_ts": "1970-01-01T00:00:00.000001Z"}', b"0"),
+    ]
+    assert len({each.partition() for each in found if each.key() == b"1"}) == 1
+    assert {dict(each.headers())["penstock-batch"] for each in found} == {b"4"}
+    wrong = {
+        "KAFKA_OPTIONS": {"kafka_no_such": "1"},
+        "SINK_OPTIONS": {"startingOffsets": "earliest"},
+    }
+    for condition, options in wrong.items():
+        with pytest.raises(ps.PenstockError, match=condition):
+            topic.sink(**options)
+
+
+@pytest.mark.soak  # other tests use the broker at the same time
+def test_broker_restarts_between_batches() -> None:
+    topic, rng = Topic(), random.Random(1)
+    sink, written = topic.sink(), []
+    for batch in range(3):
+        written.append(make_rows(rng, batch))
+        sink.write(batch, written[-1])
+        restart_service("kafka")
+    assert topic.read_rows() == as_rows(written)
