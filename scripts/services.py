@@ -32,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "services"
 STATE = FOLDER / "state.json"
+_CERTIFICATE = "postgres.crt"
 KAFKA = "org.apache.kafka:kafka_2.13:3.9.1"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>penstock</groupId><artifactId>services</artifactId><version>1</version><packaging>pom</packaging>
@@ -292,6 +293,8 @@ def start_postgres(entry: dict[str, Any] | None, install: bool) -> dict[str, Any
         phrase.unlink()
         with (data / "postgresql.conf").open("a") as file:
             file.write(_POSTGRES_SETTINGS.format(port=port))
+            if write_certificate(data, user):
+                file.write("ssl = on\n")
 
     def is_ready(port: int) -> bool:
         command = [str(binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
@@ -299,7 +302,22 @@ def start_postgres(entry: dict[str, Any] | None, install: bool) -> dict[str, Any
 
     command = [str(binaries / "postgres"), "-D", str(data)]
     found = launch(command, FOLDER / "postgres.log", port, is_ready, cwd="/", **user)
-    return {**found, "user": "penstock", "database": "postgres", "password": password}
+    own = {"user": "penstock", "database": "postgres", "password": password}
+    certificate = FOLDER / _CERTIFICATE
+    return {**found, **own, "certificate": str(certificate) if certificate.exists() else None}
+
+
+def write_certificate(data: Path, user: dict[str, Any]) -> bool:
+    """Make a certificate of the server and copy it to where tests read it; False without openssl."""
+    (FOLDER / _CERTIFICATE).unlink(missing_ok=True)
+    if shutil.which("openssl") is None:
+        return False
+    key, certificate = data / "server.key", data / "server.crt"
+    options = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "3650"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    run_command(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *options, *files], cwd="/", **user)
+    shutil.copyfile(certificate, FOLDER / _CERTIFICATE)
+    return True
 
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,11 @@ from penstock.cql import redact, resolve_secrets
 from penstock.errors import DataError, ResourceError
 from penstock.spark.lake_columns import cast_rows, check_columns
 
+_WRITTEN_FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "domainMetadata",
+                     "generatedColumns", "identityColumns", "invariants", "timestampNtz"}  # fmt: skip
+"""Features that a table may have; whether it uses them is looked up in its columns and properties."""
+_COMPUTED = ("delta.generationExpression", "delta.identity", "delta.invariants")
+
 
 def open_table(path: str, options: Mapping[str, str], version: int | None = None) -> Any:
     """A table as it is now, or as it was at a version."""
@@ -26,6 +31,25 @@ def open_table(path: str, options: Mapping[str, str], version: int | None = None
             raise DataError("SOURCE_VERSION_LOST", f"{message}; start with a new checkpoint") from None
         message = f"Delta table {path} cannot be read: {redact(str(error))}; check path"
         raise DataError("SOURCE_UNREADABLE", message) from None
+
+
+def list_obstacles(table: Any, *, merged: bool) -> list[str]:
+    """What a table has that files of tasks would not obey, or with `merged` the MERGE of deltalake."""
+    metadata, protocol = table.metadata(), table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _WRITTEN_FEATURES
+    found = [f"the feature {name}" for name in sorted(features)]
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        found.append("column mapping")
+    for field in table.schema().fields:
+        if not field.nullable:
+            found.append(f"NOT NULL for {field.name}")
+        found += [f"{name} for {field.name}" for name in field.metadata if name.startswith(_COMPUTED)]
+    if merged:
+        found += ["delta.appendOnly"] * (metadata.configuration.get("delta.appendOnly") == "true")
+    else:
+        found += [f"the constraint {name}" for name in metadata.configuration if name.startswith("delta.constraints.")]
+        found += [f"a partition by {name}" for name in metadata.partition_columns]
+    return found
 
 
 def read_schema(path: str, options: Mapping[str, str]) -> pa.Schema:

@@ -86,6 +86,7 @@ CONNECTOR_PACKAGES = (
     Requirement("pyiceberg", "0.12", "0.13", "iceberg"),
     Requirement("psycopg", "3.2.3", "4", "postgres"),
     Requirement("fastavro", "1.10", "2", "kafka"),
+    Requirement("confluent-kafka", "2.6", "3", "kafka"),
 )
 """Packages of connectors; a pipeline without these connectors does not need them."""
 _CHECKED_AT_START = ("numba", "numpy", "pyarrow")

@@ -165,12 +165,26 @@ def test_keys_headers_and_options() -> None:
             topic.sink(**options)
 
 
+class RestartingProducer:
+    """Restarts the broker before one of its calls."""
+
+    def __init__(self, producer: Any, point: str) -> None:
+        self._producer, self._point = producer, point
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._point:
+            self._point = ""
+            restart_service("kafka")
+        return getattr(self._producer, name)
+
+
 @pytest.mark.soak  # other tests use the broker at the same time
-def test_broker_restarts_between_batches() -> None:
+@pytest.mark.parametrize("point", ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"])
+def test_broker_restarts_within_a_transaction(point: str) -> None:
     topic, rng = Topic(), random.Random(1)
     sink, written = topic.sink(), []
-    for batch in range(3):
+    for batch in range(2):
         written.append(make_rows(rng, batch))
+        sink._producer = RestartingProducer(sink._producer, point)
         sink.write(batch, written[-1])
-        restart_service("kafka")
     assert topic.read_rows() == as_rows(written)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from services import restart_service
 from spark_support import read_stream, write_file
 
 import penstock as ps
+from penstock.spark.postgres import PostgresTable, read_rows
 from penstock.spark.postgres_values import parse_rows
 from penstock.spark.sinks import Attempt
 
@@ -121,6 +124,75 @@ def test_server_restart_between_write_and_commit(database: Database) -> None:
     restart_service("postgres")
     sink.commit(0, messages)
     assert database.read("t") == [(1, "x", "+", 1)]
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+def test_two_pipelines_change_one_table(database: Database, isolation: str) -> None:
+    """Deadlocks and conflicts of transactions are tried again: each micro-batch counts once."""
+    keys = {0: [1, 2, 3, 4], 1: [4, 3, 2, 1]}
+    setting = f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')} -c deadlock_timeout=10ms"
+    sinks = [database.sink("t", key="k", create=True, options=setting) for _ in keys]
+    logs = [database.sink("log", create=True, options=setting) for _ in keys]
+    for number in keys:
+        sinks[number].open(f"run{number}", "q", CHANGES)
+        logs[number].open(f"run{number}", "log", CHANGES)
+
+    def write(number: int) -> None:
+        for batch in range(8):
+            rows = [(key, f"{number}", "+", batch) for key in keys[number]]
+            for sink, token in ((sinks[number], "a"), (logs[number], "b"), (logs[number], "c")):
+                sink.commit(batch, [sink.write(Attempt(batch, 0, token), iter(as_batches(rows, CHANGES)))])
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, keys))
+    assert [key for key, *_ in database.read("t")] == [1, 2, 3, 4]
+    found = database.read("log", "k, v, _ts")
+    assert found == sorted((key, f"{number}", at) for number in keys for at in range(8) for key in keys[number])
+
+
+def test_written_batches_are_known_after_vacuum(database: Database) -> None:
+    sink = database.sink("t", create=True)
+    sink.open("run", "q", CHANGES)
+    messages = [sink.write(Attempt(0, 0, "a"), iter(as_batches([(1, "x", "+", 1)], CHANGES)))]
+    sink.commit(0, messages)
+    database.vacuum("t", "penstock_batches")
+    sink.open("run", "q", CHANGES)
+    sink.commit(0, [sink.write(Attempt(0, 0, "b"), iter(as_batches([(1, "x", "+", 1)], CHANGES)))])
+    assert database.read("t") == [(1, "x", "+", 1)]
+
+
+def test_connection_with_tls(database: Database, tmp_path: Path) -> None:
+    """The certificate of the server is checked as libpq's options say."""
+    if database.certificate is None:
+        pytest.skip("the server was started without openssl, so it has no certificate")
+    other = tmp_path / "other.crt"
+    other.write_text(Path(database.certificate).read_text().replace("MII", "MIJ", 1))
+    wrong = {"no.crt": f"{tmp_path}/no.crt", "certificate": str(other)}
+    for said, path in wrong.items():
+        with pytest.raises(ps.ResourceError, match=f"(?s)POSTGRES_UNREACHABLE.*{said}"):
+            database.sink("t", create=True, sslmode="verify-full", sslrootcert=path).open("run", "q", CHANGES)
+    sink = database.sink("t", create=True, sslmode="verify-full", sslrootcert=database.certificate)
+    sink.open("run", "q", CHANGES)
+    sink.commit(0, [sink.write(Attempt(0, 0, "a"), iter(as_batches([(1, "x", "+", 1)], CHANGES)))])
+    assert database.read("t") == [(1, "x", "+", 1)]
+
+
+def test_arrays_and_structs_of_a_static_table(database: Database) -> None:
+    database.execute(
+        f"CREATE TABLE {database.schema}.t (k bigint, a text[], s jsonb, t timestamptz[], d date);"
+        f'INSERT INTO {database.schema}.t VALUES (1, \'{{x,NULL,"q,"}}\', \'{{"x": 1.5, "y": ["2026-01-02"]}}\', '
+        "'{2026-03-01 08:00:00.5+02}', '2026-03-01'), (NULL, NULL, NULL, '{}', NULL)"
+    )
+    schema = pa.schema([("k", pa.int64()), ("a", pa.list_(pa.string())), ("d", pa.date32()),
+                        ("s", pa.struct([("x", pa.float64()), ("y", pa.list_(pa.date32()))])),
+                        ("t", pa.list_(pa.timestamp("us", "UTC")))])  # fmt: skip
+    table = PostgresTable((*database.options.items(), ("password", database.password)), f"{database.schema}.t")
+    first, second = read_rows(table, schema).to_pylist()
+    assert first == {"k": 1, "a": ["x", None, "q,"], "d": date(2026, 3, 1), "s": {"x": 1.5, "y": [date(2026, 1, 2)]},
+                     "t": [datetime(2026, 3, 1, 6, 0, 0, 500000, UTC)]}  # fmt: skip
+    assert second == {"k": None, "a": None, "d": None, "s": None, "t": []}
+    with pytest.raises(ps.QueryError, match="PAYLOAD_TYPE"):
+        read_rows(table, pa.schema([("s", pa.map_(pa.string(), pa.int64()))]))
 
 
 def test_copy_text_becomes_rows() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -19,10 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from iceberg_support import Lake
 from kafka_support import Broker
 from postgres_support import Database
+
+import penstock as ps
+from penstock.spark.avro import fetch_schema
 
 pytestmark = pytest.mark.services
 AVRO = {"type": "record", "name": "r", "fields": [{"name": "ts", "type": "long"}, {"name": "k", "type": "long"}]}
@@ -30,7 +36,8 @@ LOGIN = """kafka.bootstrap.servers '{guarded}', kafka.security.protocol 'SASL_PL
     kafka.sasl.mechanism 'PLAIN', kafka.sasl.jaas.config secret('TEST_JAAS')"""
 SCRIPT = """
 CREATE STREAM a (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM kafka OPTIONS (
-    {kafka}, fetchOffset.numRetries 1, subscribe '{topic}', startingOffsets 'earliest', payload 'avro', registry secret('TEST_REGISTRY'));
+    {kafka}, fetchOffset.numRetries 1, subscribe '{topic}', startingOffsets 'earliest', payload 'avro',
+    registry secret('TEST_REGISTRY'));
 CREATE STREAM old (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM delta OPTIONS (
     path '{folder}/old', 'some.key' secret('TEST_KEY'));
 CREATE STREAM older (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM iceberg OPTIONS (
@@ -116,12 +123,13 @@ def watch_run(folder: Path, script: Path, values: dict[str, str], is_done: Calla
             assert run.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.5)
-            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S*)?", log.read_text())
+            found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
         told = ""
-        for place in (found[2] or "/", "/metrics", "/api/graph", *(f"/api/query?name={name}" for name in QUERIES)):
-            with urllib.request.urlopen(found[1] + place, timeout=60) as answer:
+        asked = [place for name in QUERIES for place in (f"/api/graph?query={name}", f"/api/query?name={name}")]
+        for place in ("/", "/metrics", *asked):
+            with urllib.request.urlopen(found[0] + place, timeout=60) as answer:
                 told += answer.read().decode()
-        with urllib.request.urlopen(f"{found[1]}/api/events", timeout=60) as answer:
+        with urllib.request.urlopen(f"{found[0]}/api/events", timeout=60) as answer:
             told += answer.readline().decode() + answer.readline().decode()
     finally:
         run.send_signal(signal.SIGINT)
@@ -131,10 +139,9 @@ def watch_run(folder: Path, script: Path, values: dict[str, str], is_done: Calla
     return told + log.read_text()
 
 
-def test_secrets_are_in_no_output_or_file(spark: Any, tmp_path: Path, database: Database, registry: str) -> None:
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
+def test_secrets_are_in_no_output_or_file(
+    spark: Any, tmp_path: Path, database: Database, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker, lake, folder = Broker(spark), Lake(tmp_path), tmp_path
     rows = pa.table({"ts": [0, 1, 2], "k": [0, 1, 2]})
     write_deltalake(tmp_path / "old", rows)
@@ -176,16 +183,20 @@ def test_secrets_are_in_no_output_or_file(spark: Any, tmp_path: Path, database: 
         assert sorted(row["k"] for row, _ in broker.read(topic)) == [0, 1, 2]
     assert lake.read("ice", "k") == [(0,), (1,), (2,)]
     broker.send("a", payloads)
-    wrong = {
-        "POSTGRES_UNREACHABLE": {"TEST_PHRASE": "wr0ng-phrase"},
-        "KAFKA_UNREACHABLE": {"TEST_JAAS": broker.write_jaas("wr0ng-phrase")},
-        "REGISTRY_UNREACHABLE": {"TEST_REGISTRY": registry.replace("registry-phrase", "wr0ng-phrase")},
+    code, said = run_command(folder, "run", script, {**right, "TEST_JAAS": broker.write_jaas("wr0ng-phrase")})
+    assert code == 1, said
+    assert "KAFKA_UNREACHABLE" in said
+    monkeypatch.setenv("TEST_PHRASE", "wr0ng-phrase")
+    monkeypatch.setenv("TEST_REGISTRY", registry.replace("registry-phrase", "wr0ng-phrase"))
+    schema = pa.schema([("k", pa.int64()), ("_ts", pa.int64())])
+    failing: dict[str, Callable[[], object]] = {
+        "POSTGRES_UNREACHABLE": lambda: database.sink("t", password=ps.secret("TEST_PHRASE")).open("r", "q", schema),
+        "REGISTRY_UNREACHABLE": lambda: fetch_schema(ps.secret("TEST_REGISTRY"), 3),
     }
-    for condition, values in wrong.items():
-        code, said = run_command(folder, "run", script, {**right, **values})
-        assert code == 1, said
-        assert condition in said
-        told += said
+    for condition, call in failing.items():
+        with pytest.raises(ps.ResourceError, match=condition) as caught:
+            call()
+        told += said + "".join(traceback.format_exception(caught.value))
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert any(path.parent.name == "events" or "eventlog" in str(path) for path in files)
     values = [database.password, broker.password, "wr0ng-phrase", "registry-phrase", right["TEST_KEY"],

@@ -19,6 +19,7 @@ class Database:
     def __init__(self) -> None:
         entry = require_service("postgres")
         self.password = entry["password"]
+        self.certificate = entry.get("certificate")
         self.options = {"host": "127.0.0.1", "port": str(entry["port"]), "user": entry["user"], "dbname": "postgres"}
         self.schema = f"t_{uuid.uuid4().hex[:12]}"
         self.execute(f'CREATE SCHEMA "{self.schema}"')
@@ -27,6 +28,11 @@ class Database:
         with psycopg.connect(**self.options, password=self.password) as connection:
             cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
+
+    def vacuum(self, *tables: str) -> None:
+        with psycopg.connect(**self.options, password=self.password, autocommit=True) as connection:
+            for table in tables:
+                connection.execute(f'VACUUM FULL "{self.schema}"."{table}"')
 
     def read(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
         return sorted(self.execute(f'SELECT {columns} FROM "{self.schema}"."{table}"'), key=repr)

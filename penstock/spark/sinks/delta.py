@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.cql import Connector, is_secret, redact, resolve_secrets
-from penstock.errors import DataError
-from penstock.spark.delta import import_deltalake
+from penstock.errors import DataError, UnsupportedError
+from penstock.spark.delta import import_deltalake, list_obstacles
 from penstock.spark.sinks.files import GROUP_BYTES, STAGING_FOLDER, group_batches, open_folder, resolve_path
 from penstock.spark.sinks.net_changes import (
     NET_COLUMN,
@@ -34,6 +34,9 @@ from penstock.spark.sinks.net_changes import (
     select_stored,
 )
 from penstock.spark.sinks.protocol import Attempt, TaskSink
+
+_COMMIT_ATTEMPTS = 8
+"""How often a commit is tried again after another writer changed the table."""
 
 
 class DeltaSink(TaskSink):
@@ -87,14 +90,34 @@ class DeltaSink(TaskSink):
         try:
             if not deltalake.DeltaTable.is_deltatable(self._path, storage):
                 deltalake.DeltaTable.create(self._path, shown, storage_options=storage)
-            found = pa.schema(self._open_table().schema().to_arrow())
-        except (OSError, deltalake.exceptions.DeltaError) as error:
-            raise DataError("SINK_FAILED", f"{self} cannot be opened: {redact(str(error))}") from None
+            table = self._open_table()
+            found = pa.schema(table.schema().to_arrow())
+        except Exception as error:  # those of its parts are not DeltaError
+            said = redact(str(error)).strip().splitlines()[0]
+            raise DataError("SINK_FAILED", f"{self} cannot be opened: {said}; check path and options") from None
         if describe_columns(found) != describe_columns(shown):
             message = f"{self} has the columns {describe_columns(found)}, but {name} has {describe_columns(shown)}"
             raise DataError("SINK_SCHEMA", f"{message}; change the SELECT, or name another folder")
+        if obstacles := list_obstacles(table, merged=bool(self._key)):
+            message = f"{self} has {', '.join(obstacles)}, which would not be obeyed; name another folder"
+            raise UnsupportedError("SINK_FEATURES", f"{message}, or write it with Delta's connector for Spark")
 
     def commit(self, batch: int, messages: Sequence[Any]) -> None:
+        conflict = import_deltalake().exceptions.CommitFailedError
+        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
+            try:
+                self._commit_once(batch, messages)
+                break
+            except conflict as error:  # another writer changed the table
+                if attempt == _COMMIT_ATTEMPTS:
+                    said = redact(str(error)).strip().splitlines()[0]
+                    raise DataError("SINK_FAILED", f"{self}: other writers change it all the time: {said}") from None
+        if self._key:
+            files, root = open_folder(self._path)
+            for message in messages:
+                files.delete_file(posixpath.join(root, message["file"]))
+
+    def _commit_once(self, batch: int, messages: Sequence[Any]) -> None:
         table = self._open_table()
         written = table.transaction_version(self._application)
         if written is None or written < batch:
@@ -102,10 +125,6 @@ class DeltaSink(TaskSink):
                 self._merge(table, batch, messages)
             elif messages:
                 self._append(table, batch, messages)
-        if self._key:
-            files, root = open_folder(self._path)
-            for message in messages:
-                files.delete_file(posixpath.join(root, message["file"]))
 
     def _append(self, table: Any, batch: int, messages: Sequence[Any]) -> None:
         now = int(time.time() * 1000)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -27,14 +29,14 @@ from penstock.spark.waits import watch_server
 
 RETRY_SECONDS = 120.0
 _PREFIX = "kafka."
-_CALL_SECONDS = 30.0
+_CALL_SECONDS, _SPARE_SECONDS = 30.0, 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _LOGIN = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _PRODUCER = {
     "transaction.timeout.ms": "300000",
     "partitioner": "murmur2_random",  # equal keys go where Java's producers put them
     "linger.ms": "20",
-    "log_level": "3",  # errors alone: waiting for the coordinator is told as a warning
+    "log_level": "2",  # failures are raised, and those that are tried again are shown as what the run waits for
 }
 
 
@@ -108,8 +110,8 @@ class KafkaTransactionSink:
                     producer.poll(1)
             producer.poll(0)
         place = kafka.TopicPartition(self._topic, 0, batch + 1)
-        producer.send_offsets_to_transaction([place], self._group, _CALL_SECONDS)
-        producer.commit_transaction(self._retry)
+        _call(producer.send_offsets_to_transaction, [place], self._group, _CALL_SECONDS)
+        _call(producer.commit_transaction, max(self._retry, _CALL_SECONDS))
         self._written = batch
 
     def _connect(self) -> None:
@@ -128,7 +130,7 @@ class KafkaTransactionSink:
             raise QueryError("KAFKA_OPTIONS", f"{self}: {said}; check the kafka.… options") from None
         try:
             producer.list_topics(self._topic, _CALL_SECONDS)  # the broker may create it now
-            producer.init_transactions(_CALL_SECONDS)
+            _call(producer.init_transactions, _CALL_SECONDS)
             (place,) = consumer.committed([kafka.TopicPartition(self._topic, 0)], _CALL_SECONDS)
             self._group = consumer.consumer_group_metadata()
         finally:
@@ -144,23 +146,24 @@ class KafkaTransactionSink:
                 try:
                     work()
                     return
-                except kafka.KafkaException as error:
+                except (kafka.KafkaException, TimeoutError) as error:
                     self._producer = None
-                    failure = error.args[0]
-                    if failure.code() in (kafka.KafkaError._FENCED, kafka.KafkaError.PRODUCER_FENCED):
+                    if _is_fenced(error):
                         message = (
                             f"{self}: another run writes the results of the same checkpoint, or a transaction took"
                         )
                         message += " longer than kafka.transaction.timeout.ms; stop the other one, or start again"
                         raise DataError("SINK_FENCED", message) from None
                     if time.monotonic() + pause > end:
-                        raise self._explain(failure) from None
+                        raise self._explain(error) from None
                 begin_wait()
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _explain(self, failure: Any) -> PenstockError:
-        message = f"{self} cannot be written: {redact(str(failure.str()))}"
+    def _explain(self, error: Exception) -> PenstockError:
+        failure = error.args[0]
+        said = failure if isinstance(failure, str) else failure.str()
+        message = f"{self} cannot be written: {redact(str(said))}"
         return ResourceError("KAFKA_UNREACHABLE", f"{message}; check the kafka.… options, then start again")
 
     # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,6 +176,34 @@ class KafkaTransactionSink:
         for number, row in enumerate(rows.to_pylist()):
             key = "\x1f".join(text for text in texts[number].values() if text is not None) if self._key else None
             yield key, write_json(row, kind), [*marks, ("penstock-sequence", str(number))]
+
+
+def _is_fenced(error: Exception) -> bool:
+    kinds = import_confluent_kafka().KafkaError
+    failure = error.args[0]
+    return not isinstance(failure, str) and failure.code() in (kinds._FENCED, kinds.PRODUCER_FENCED)
+
+
+def _call(method: Callable[..., object], *given: Any) -> None:
+    """Call a method whose last argument is its time-out, in a thread of its own.
+
+    After a restart of the broker librdkafka does not always return from a call in time, or at all. Such a thread stays
+    behind with its producer, which the next producer fences.
+    """
+    ended: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(method(*given))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    Thread(target=run, name="penstock-kafka", daemon=True).start()
+    seconds = given[-1] + _SPARE_SECONDS
+    try:
+        ended.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"a call of its client did not return in {seconds:.0f} s") from None
 
 
 def _translate_login(options: dict[str, str]) -> dict[str, str]:
