@@ -109,9 +109,10 @@ class KafkaTransactionSink:
                 except BufferError:  # its queue is full
                     producer.poll(1)
             producer.poll(0)
+        _call(producer.flush, max(self._retry, _CALL_SECONDS))  # what is not sent by then fails in the commit
         place = kafka.TopicPartition(self._topic, 0, batch + 1)
         _call(producer.send_offsets_to_transaction, [place], self._group, _CALL_SECONDS)
-        _call(producer.commit_transaction, max(self._retry, _CALL_SECONDS))
+        _call(producer.commit_transaction, _CALL_SECONDS)
         self._written = batch
 
     def _connect(self) -> None:
