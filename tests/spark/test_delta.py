@@ -13,6 +13,7 @@ from zlib import crc32
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from lake_support import change_during_commit
 from postgres_support import as_batches, draw_changes
 
 import penstock as ps
@@ -110,21 +111,14 @@ OTHERS: dict[str, tuple[Any, set[tuple[int, str]]]] = {
 
 @pytest.mark.parametrize("key", ["", "k"])
 @pytest.mark.parametrize("name", OTHERS)
-def test_another_writer_during_a_commit(tmp_path: Path, name: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writer_during_a_commit(tmp_path: Path, name: str, key: str) -> None:
     """Another writer commits between what a commit reads and writes: it is tried again, and written once."""
     change, expected = OTHERS[name]
     sink = ps.sinks.delta(tmp_path, key=key)
     sink.open("run", "q", CHANGES)
     commit(sink, 0, [(1, "a", "+", 1), (2, "b", "+", 1)] if key else [(2, "b", "+", 1)])
-    open_table, changed = sink._open_table, []
-
-    def open_and_change() -> Any:
-        table = open_table()
-        if not changed:
-            changed.append(change(tmp_path))
-        return table
-
-    monkeypatch.setattr(sink, "_open_table", open_and_change)
+    changed = []
+    change_during_commit(sink, lambda: changed.append(change(tmp_path)))
     for _ in range(2):
         commit(sink, 1, [(1, "a", "-", 3), (1, "z", "+", 3)] if key else [(1, "z", "+", 3)])
     assert changed

@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import uuid
 from contextlib import suppress
 from typing import Any
 
-import confluent_kafka
 import pyarrow as pa
 import pytest
-from services import require_service, restart_service
+from transaction_support import ROWS, EndedError, Topic, break_producer, restart_broker_before
 
 import penstock as ps
 
 pytestmark = pytest.mark.services
-ROWS = pa.schema([("k", pa.int64()), ("v", pa.string()), ("_ts", pa.timestamp("us", "UTC"))])
 SEEDS = range(int(os.environ.get("PENSTOCK_SEEDS", "2")))
-
-
-class Topic:
-    def __init__(self) -> None:
-        self.entry = require_service("kafka")
-        self.name = f"transactions-{uuid.uuid4().hex[:8]}"
-
-    def sink(self, **options: Any) -> Any:
-        given = {"kafka_bootstrap_servers": f"127.0.0.1:{self.entry['port']}", **options}
-        sink = ps.sinks.kafka(self.name, key="k", transactional=True, **given)
-        sink.open("run", "q", ROWS)
-        return sink
-
-    def read(self, isolation: str = "read_committed") -> list[Any]:
-        """All records that a new reader gets, by partition and in order."""
-        settings = {
-            "bootstrap.servers": f"127.0.0.1:{self.entry['port']}", "group.id": uuid.uuid4().hex,
-            "isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": "true",
-        }  # fmt: skip
-        reader = confluent_kafka.Consumer(settings)
-        partitions = reader.list_topics(self.name, 30).topics[self.name].partitions
-        reader.assign([confluent_kafka.TopicPartition(self.name, each, 0) for each in partitions])
-        found, ended = [], set[int]()
-        while len(ended) < len(partitions):
-            message = reader.poll(30)
-            assert message is not None
-            if message.error():
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
-                ended.add(message.partition())
-            else:
-                found.append(message)
-        reader.close()
-        return found
-
-    def read_rows(self, isolation: str = "read_committed") -> list[tuple[Any, ...]]:
-        return sorted(tuple(json.loads(each.value()).values()) for each in self.read(isolation))
 
 
 def make_rows(rng: random.Random, batch: int) -> pa.Table:
@@ -69,37 +29,6 @@ def as_rows(tables: list[pa.Table]) -> list[tuple[Any, ...]]:
     return sorted(
         (row["k"], row["v"], f"{row['_ts'].isoformat(timespec='microseconds')[:-6]}Z") for row in found.to_pylist()
     )
-
-
-class EndedError(Exception):
-    """The process has ended."""
-
-
-def break_producer(rng: random.Random, sink: Any) -> None:
-    """The process ends at a point within a micro-batch: what it did not do is left out, and nothing is tidied up."""
-    producer, point = sink._producer, rng.choice(["produce", "send_offsets_to_transaction", "commit", "committed"])
-
-    class Broken:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(producer, name)
-
-        def produce(self, *given: Any, **options: Any) -> None:
-            producer.produce(*given, **options)
-            producer.flush(30)
-            if point == "produce":
-                raise EndedError
-
-        def send_offsets_to_transaction(self, *given: Any) -> None:
-            producer.send_offsets_to_transaction(*given)
-            if point == "send_offsets_to_transaction":
-                raise EndedError
-
-        def commit_transaction(self, *given: Any) -> None:
-            if point == "committed":
-                producer.commit_transaction(*given)
-            raise EndedError
-
-    sink._producer = Broken()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -165,19 +94,6 @@ def test_keys_headers_and_options() -> None:
             topic.sink(**options)
 
 
-class RestartingProducer:
-    """Restarts the broker before one of its calls."""
-
-    def __init__(self, producer: Any, point: str) -> None:
-        self._producer, self._point = producer, point
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._point:
-            self._point = ""
-            restart_service("kafka")
-        return getattr(self._producer, name)
-
-
 @pytest.mark.soak  # other tests use the broker at the same time
 @pytest.mark.parametrize("point", ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"])
 def test_broker_restarts_within_a_transaction(point: str) -> None:
@@ -185,6 +101,6 @@ def test_broker_restarts_within_a_transaction(point: str) -> None:
     sink, written = topic.sink(), []
     for batch in range(2):
         written.append(make_rows(rng, batch))
-        sink._producer = RestartingProducer(sink._producer, point)
+        restart_broker_before(sink, point)
         sink.write(batch, written[-1])
     assert topic.read_rows() == as_rows(written)

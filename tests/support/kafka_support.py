@@ -50,6 +50,9 @@ class Broker:
         found = self._load(topic).selectExpr("cast(value as string) as value", "headers").collect()
         return [(json.loads(row.value), {each.key: each.value.decode() for each in row.headers or ()}) for row in found]
 
+    def read_values(self, topic: str) -> list[bytes]:
+        return [bytes(row.value) for row in self._load(topic).select("value").collect()]
+
     def delete_records(self, topic: str, before: int) -> None:
         """Remove the first records of the partition 0, as the retention of a broker does."""
         jvm, gateway = self.spark._jvm, self.spark.sparkContext._gateway
