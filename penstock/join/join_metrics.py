@@ -30,6 +30,7 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "suppressed": {name: dict(part.suppressed) for name, part in parts.items()},
         "probes": {name: part.probes for name, part in parts.items()},
         "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
+        "changes": {name: node.changes for name, node in nodes.items()},
         "compared": {name: node.pair.compared for name, node in nodes.items()},
         "checked": {name: node.checked for name, node in nodes.items()},
         "drivers": _name_drivers(tree, names),

@@ -1,7 +1,8 @@
 """The indexes of a leaf, and the probes that read them.
 
 Law: a probe returns every pair of a probe and a stored row in the given id range that has the probe's codes, or lies in
-its range of numbers, and whose lifetimes overlap. An index is built at the first probe that uses it.
+its range of numbers, and whose lifetimes overlap. An index is built at the first probe that uses it, and
+dropped when no probe has used it for a while.
 
 State: for each key newest-first chains over the rings, and for each column of a range condition its sorted runs.
 Cost: O(1) per row and index, and per match when probed.
@@ -48,6 +49,8 @@ class LeafIndexes:
         self._keys = keys
         self._expiry = expiry
         self._chains: dict[Key, ChainIndex] = {}
+        self._probed: set[Key] = set()
+        """The keys whose chains were read since the last `forget_probes`."""
         self._sorted: dict[StoredRange, SortedIndex] = {}
 
     @property
@@ -77,6 +80,14 @@ class LeafIndexes:
         for index in self._chains.values():
             index.resize(self._rows.capacity, self._rows.base, self._rows.end)
 
+    def drop_unused(self) -> None:
+        """Drop the chains that no probe has read since the last `forget_probes`; a later probe builds them again."""
+        self._chains = {key: index for key, index in self._chains.items() if key in self._probed}
+
+    def forget_probes(self) -> None:
+        """Chains that no probe reads from now on are unused."""
+        self._probed.clear()
+
     def list_used_codes(self, key: Key) -> Iterator[I32]:
         """The key codes that stored rows hold."""
         if len(key) == 1 and self._rows.has_class(key[0]):
@@ -91,6 +102,7 @@ class LeafIndexes:
 
     def _get_chains(self, key: Key) -> ChainIndex:
         index = self._chains.get(key)
+        self._probed.add(key)
         if index is None:
             index = self._chains[key] = ChainIndex(self._rows.capacity)
             self._chain_rows(key, index, self._rows.base)

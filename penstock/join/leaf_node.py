@@ -72,6 +72,8 @@ class LeafNode:
 
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
         self.probes += len(probes)
+        if probes.meter is not None:
+            probes.meter.record_probes(len(probes), len(probes.key_codes))
         indexes, scratch = self.store.indexes, self._context.probe_buffer
         span = self.store.id_range(self._context.first_row(self.plan.alias), old_only=probes.old_only)
         key_codes, born, dies = probes.key_codes, probes.born, probes.dies
@@ -82,6 +84,8 @@ class LeafNode:
         else:
             blocks = indexes.probe(key_codes, born, dies, span, scratch, probes.born_after)
         for block in blocks:
+            if probes.meter is not None:
+                probes.meter.record_rows(block.probe.size)
             yield ProbeResult(block.probe, JoinRows(block.row[np.newaxis, :], block.born, block.dies, block.interest))
 
     @property

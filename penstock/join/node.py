@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from penstock.join.demand.suppression import filter_demanded
 from penstock.join.early_reader import PendingRows
 from penstock.join.join_rows import JoinRows, concat_rows, empty_rows
 from penstock.join.leaf_node import LeafNode
+from penstock.join.lookup_meter import LookupMeter
 from penstock.join.node_reader import NodeReader
 from penstock.join.node_state import NodeState
 from penstock.join.pair_join import PairJoin
@@ -42,15 +44,25 @@ class JoinNode:
     """
 
     def __init__(
-        self, plan: NodePlan, left: TreeNode, right: TreeNode, context: TreeContext, state_key: Key | None
+        self,
+        plan: NodePlan,
+        left: TreeNode,
+        right: TreeNode,
+        context: TreeContext,
+        state_key: Key | None,
+        *,
+        keeps: bool = True,
     ) -> None:
-        """`state_key`: the key of the node's state; None if the node keeps no rows."""
+        """`state_key`: the key of the node's state; None if the node can keep no rows. `keeps`: whether it does."""
         self.plan = plan
         self.left = left
         self.right = right
         self.pair = PairJoin(plan, left, right, context)
         self.reader = NodeReader(plan, context)
-        self.state = None if state_key is None else NodeState(plan, state_key, self.reader, context)
+        self.state_key = state_key
+        self.state: NodeState | None = None
+        self.meter = LookupMeter()
+        """What it costs that the node keeps no rows."""
         self.gate: Gate | None = None
         self.gates: tuple[Gate, ...] = ()
         self.pending: PendingRows | None = None
@@ -58,7 +70,11 @@ class JoinNode:
         self.ordered_by: StoredRange | None = None
         self.built = self.completed = self.resumed = self.probes = self.checked = 0
         self.suppressed: Counter[str] = Counter()
+        self.changes = 0
+        """How often measurements changed what the node keeps."""
         self._context = context
+        if keeps:
+            self.add_state()
         lazy_left = isinstance(left, JoinNode) and not isinstance(right, JoinNode)
         self.driver, self.lazy = (right, left) if lazy_left else (left, right)
 
@@ -70,6 +86,11 @@ class JoinNode:
     def swap_sides(self) -> None:
         """Let the lazy child drive, and the driver be lazy."""
         self.driver, self.lazy = self.lazy, self.driver
+
+    def add_state(self) -> None:
+        """Keep rows from now on. The state is empty: it must be marked incomplete if the node has older rows."""
+        if self.state_key is not None:
+            self.state = NodeState(self.plan, self.state_key, self.reader, self._context)
 
     # ── new rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +157,9 @@ class JoinNode:
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
         """The node's rows that match probes: from the state if the probes have its key, else from the children."""
         state, key = self.state, tuple(sorted(probes.key_codes))
+        if state is None and key == self.state_key and probes.meter is None:
+            self.meter.probes += len(probes)
+            probes = replace(probes, meter=self.meter)
         if state is None or key != state.key or probes.from_leaves:
             yield from self.pair.lookup(probes)
             return
@@ -145,7 +169,12 @@ class JoinNode:
                 self.complete_for([probes.key_codes[id_] for id_ in key], len(probes), old_only=probes.old_only)
             else:
                 self.complete_partners(probes.partners)
-        yield from state.probe(probes, self.ordered_by)
+        if probes.meter is not None:
+            probes.meter.record_probes(len(probes), len(key))
+        for found in state.probe(probes, self.ordered_by):
+            if probes.meter is not None:
+                probes.meter.record_rows(found.probe.size)
+            yield found
 
     def expand(self, alias: str, ids: I64, *, old_only: bool = False) -> JoinRows:
         """All rows of the node that contain one of some rows of a leaf, computed from the children.

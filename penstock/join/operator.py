@@ -242,7 +242,7 @@ class JoinOperator:
         """
         policy, shared = self.tree.policy, self.shared_join
         free = self.inputs.early is None and self.tree.shedding is None and not self.trees.on_parallel_track
-        self._loading = (policy.lazy or not policy.states) and not shared.writers and free
+        self._loading = (policy.lazy or policy.states == "never") and not shared.writers and free
 
     def end_loading(self) -> None:
         """Join what comes from now on; states are incomplete and are filled when they are needed."""

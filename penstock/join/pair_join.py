@@ -161,19 +161,28 @@ class PairJoin:
         if len(bound(second)) > len(bound(first)):
             first, second = second, first
         other_codes = bound(second)
-        old_only, from_leaves = probes.old_only, probes.from_leaves
-        given = Probes(bound(first), probes.born, probes.dies, old_only, from_leaves=from_leaves)
-        for found in first.match(given):
-            partial = found.rows
-            if not self._plan.key and not other_codes:
-                for partner in self._find_partners(first, partial, old_only=old_only, from_leaves=from_leaves):
-                    yield ProbeResult(found.probe[partner.probe], partner.rows)
+        for found in first.match(probes.narrow(bound(first), probes.born, probes.dies)):
+            if probes.meter is None:
+                yield from self._look_up_others(probes, first, found, second, other_codes)
                 continue
-            known = {id_: codes[found.probe] for id_, codes in other_codes.items()}
-            known |= {id_: first.codes(id_, partial) for id_ in self._plan.key}
-            for partner in second.match(Probes(known, partial.born, partial.dies, old_only, from_leaves=from_leaves)):
-                rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
-                yield self._filter_matches(found.probe[partner.probe], rows)
+            with probes.meter.choose(found.probe.size) as places:
+                yield from self._look_up_others(probes, first, found.take(places), second, other_codes)
+
+    def _look_up_others(
+        self, probes: Probes, first: TreeNode, found: ProbeResult, second: TreeNode, other_codes: KeyCodes
+    ) -> Iterator[ProbeResult]:
+        """Rows of the first child that match probes, with their partners in the second."""
+        partial = found.rows
+        if not self._plan.key and not other_codes:
+            old_only, from_leaves = probes.old_only, probes.from_leaves
+            for partner in self._find_partners(first, partial, old_only=old_only, from_leaves=from_leaves):
+                yield ProbeResult(found.probe[partner.probe], partner.rows)
+            return
+        known = {id_: codes[found.probe] for id_, codes in other_codes.items()}
+        known |= {id_: first.codes(id_, partial) for id_ in self._plan.key}
+        for partner in second.match(probes.narrow(known, partial.born, partial.dies)):
+            rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
+            yield self._filter_matches(found.probe[partner.probe], rows)
 
     def _combine(
         self, side: TreeNode, ids: NDArray[np.int64], partner: JoinRows, interest: I32 | None = None

@@ -13,11 +13,11 @@ class StatePolicy:
     """Which rows the nodes of a tree keep.
 
     `states`: whether joins keep rows at all. `lazy`: whether rows missing after a change of plan are completed when
-    they are needed, not at once. `gated`: whether rows that no result can use yet are suppressed: never, always, or
-    node by node where measurements show that it is worth its cost. `demand`: how demand is tested.
+    they are needed, not at once. `gated`: whether rows that no result can use yet are suppressed. Both may be decided
+    node by node, by what is measured. `demand`: how demand is tested.
     """
 
-    states: bool = True
+    states: Literal["always", "never", "measured"] = "always"
     lazy: bool = False
     gated: Literal["never", "always", "measured"] = "never"
     pace: float = 16.0
@@ -29,8 +29,8 @@ POLICIES = {
     "eager": StatePolicy(),
     "lazy": StatePolicy(lazy=True),
     "jit": StatePolicy(lazy=True, gated="always"),
-    "auto": StatePolicy(lazy=True, gated="measured"),
-    "none": StatePolicy(states=False),
+    "auto": StatePolicy(states="measured", lazy=True, gated="measured"),
+    "none": StatePolicy(states="never", gated="measured"),
 }
 
 

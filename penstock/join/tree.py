@@ -27,9 +27,10 @@ from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.shedding.load_shedding import LoadShedding
+from penstock.join.state_control import StateControl
 from penstock.join.state_policy import POLICIES, StatePolicy
 from penstock.join.tree_context import TreeContext
-from penstock.plan import Branch, EddyPlan, JoinPlan, Key, LeafPlan, SubPlan, classify_states, require_tree
+from penstock.plan import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, classify_states, require_tree
 from penstock.state import ALWAYS, FOREVER, I32, SHIPPED, KeySpace, Maintenance, ProbeBuffer, Renumbering
 
 
@@ -51,6 +52,8 @@ class JoinTree:
         """The policies set for single nodes, by their aliases."""
         self.drivers: dict[frozenset[str], frozenset[str]] = {}
         """By the aliases of a join of two joins, those of the child that was chosen to drive."""
+        self.stateless: set[frozenset[str]] = set()
+        """The nodes that were found to be cheaper without a state, by their aliases."""
         self.early_aliases: frozenset[str] | None = None
         """The aliases of a node that queries over these streams alone read; while there is one, all rows are built."""
         self._purged_until = int(ALWAYS)
@@ -64,6 +67,7 @@ class JoinTree:
         else:
             self.context = _share_leaves(beside.context)
             self.node_policies, self.drivers = dict(beside.node_policies), dict(beside.drivers)
+            self.stateless = set(beside.stateless)
             self._purged_until = beside._purged_until
         self.stores, self.keys = self.context.stores, self.context.keys
         self._set_plan(plan)
@@ -82,6 +86,9 @@ class JoinTree:
             self.shedding.reshape(require_tree(plan.tree))
         self.completion = CompletionTracker(self.context)
         self._gate_control = GateControl(self.context, self.find_policy, self.completion, self.drivers)
+        self._state_control = StateControl(
+            self.context, self.find_policy, self.completion, self.stateless, self._discarded
+        )
         self.early_node: EarlyNode | None = None
         self._joins: list[JoinNode] = []
         self.root: TreeNode | EddyNode
@@ -101,9 +108,13 @@ class JoinTree:
     def _build_node(self, part: Branch, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
             return LeafNode(part, self.stores[part.alias], self.context)
-        keeps = state_key is not None and self.find_policy(part).states
         children = self._build_node(part.left, part.key), self._build_node(part.right, part.key)
-        return JoinNode(part, *children, self.context, state_key if keeps else None)
+        return JoinNode(part, *children, self.context, state_key, keeps=self._keeps_state(part))
+
+    def _keeps_state(self, part: NodePlan) -> bool:
+        """Whether a node of a new shape has a state."""
+        states = self.find_policy(part).states
+        return states == "always" or (states == "measured" and frozenset(part.aliases) not in self.stateless)
 
     def find_policy(self, part: SubPlan) -> StatePolicy:
         """The policy of a node: the one set for this node, or the tree's."""
@@ -171,6 +182,10 @@ class JoinTree:
 
     def set_shedding(self, shedding: LoadShedding | None) -> None:
         """Set or remove a budget. Rows that are not built under the budget are completed when they are needed."""
+        if shedding is not None and self.stateless:  # a budget is divided over probes of states, and completes none
+            self.stateless.clear()
+            self.change_plan(self.plan)
+            self.completion.complete_all()
         self.context.shedding = shedding
         if shedding is not None:
             shedding.reshape(require_tree(self.plan.tree))
@@ -310,10 +325,16 @@ class JoinTree:
     def refresh_gates(self) -> None:
         """Remove demand that no living driver row has any more, from the root down; only between two batches."""
         self._rows_at_refresh = sum(store.rows.end for store in self.stores.values())
+        for store in self.stores.values():
+            store.indexes.drop_unused()
         if isinstance(self.root, JoinNode):
+            if self.shedding is None:
+                self._state_control.review(self.root, self._batches)
             self._gate_control.refresh_demand(self.root, self._purged_until, self._batches)
         if isinstance(self.root, EddyNode):
             self.root.rebuild_demand(self._purged_until)
+        for store in self.stores.values():
+            store.indexes.forget_probes()
 
     def swap_sides(self, aliases: frozenset[str]) -> None:
         """Exchange driver and lazy child of the join of two joins over some aliases, between two batches."""
@@ -321,6 +342,14 @@ class JoinTree:
             if frozenset(node.plan.aliases) == aliases and node.joins_two_joins:
                 self._gate_control.swap_sides(node)
                 self.refresh_gates()
+
+    def keep_rows(self, aliases: frozenset[str], *, keeps: bool) -> None:
+        """Let the join over some aliases keep its rows from now on, or none, between two batches."""
+        for node in self.walk_joins():
+            if frozenset(node.plan.aliases) == aliases and keeps != (node.state is not None):
+                change = self._state_control.add_state if keeps else self._state_control.drop_state
+                change(node)
+        self.refresh_gates()
 
     # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -44,6 +44,12 @@ class KeySpace:
             return 1
         return self.interners[key[0]].code_limit if len(key) == 1 else self._get_composite(key).code_limit
 
+    def count_codes(self, key: Key) -> int:
+        """How many codes of a key are in use, or were since the last recycling."""
+        if not key:
+            return 1
+        return self.interners[key[0]].live_count if len(key) == 1 else self._get_composite(key).live_count
+
     def encode_columns(self, columns: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
         """The codes of the full key from the values of all columns."""
         parts = [interner.intern(column) for interner, column in zip(self.interners, columns, strict=True)]

@@ -333,7 +333,7 @@ def test_snapshot_keeps_slicing_and_node_policies() -> None:
         pair, three = (next(join for join in joins_of(each) if len(join.tree.stores) == items) for items in (2, 3))
         assert (pair.shared_join.slicing, three.shared_join.slicing) == ("mem-opt", "cpu-opt")
         assert [(set(node), policy.states) for node, policy in three.tree.node_policies.items()] == [
-            ({"l", "m"}, False)
+            ({"l", "m"}, "never")
         ]
         assert not pair.tree.node_policies
         assert [node.state for node in three.tree.walk_joins()] == [None, None]

@@ -27,6 +27,16 @@ def test_deferred_and_missing_rows_are_completed(chunk: int) -> None:
         assert fault is None, f"{run}\n{fault}"
 
 
+@pytest.mark.parametrize("chunk", CHUNKS[::2])
+def test_states_and_gates_change_while_running(chunk: int) -> None:
+    """`auto` with states that are dropped and kept again at random, and gates over joins that keep no rows."""
+    for seed in list_seeds(chunk)[::2]:
+        state = ("auto", "auto", "none")[seed // 2 % 3]
+        run = replace(draw_small_run(seed), state=state, state_chance=0.4)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
+
+
 @pytest.mark.parametrize("chunk", CHUNKS[::4])
 def test_missing_rows_of_theta_joins_are_completed(chunk: int) -> None:
     for seed in list_seeds(chunk)[::4]:

@@ -105,6 +105,10 @@ def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.find_fault() is not None
 
 
+STATES = (
+    mutants.add_state_as_complete, mutants.read_demand_of_driver_without_state, mutants.resume_only_states,
+)  # fmt: skip
+"""Detected in tests/join/test_state_choice.py."""
 SIDES = (mutants.swap_sides_over_held_back_rows, mutants.keep_demand_below_new_driver)
 """Detected in test_sides.py."""
 
@@ -112,7 +116,7 @@ SIDES = (mutants.swap_sides_over_held_back_rows, mutants.keep_demand_below_new_d
 def test_all_mutants_have_case() -> None:
     directed = {
         mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys, mutants.mark_all_leaf_rows_complete,
-        *SIDES,
+        *SIDES, *STATES,
     }  # fmt: skip
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

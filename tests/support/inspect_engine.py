@@ -42,6 +42,16 @@ def swap_some_sides(engine: ps.Engine, rng: random.Random) -> None:
                     tree.swap_sides(frozenset(node.plan.aliases))
 
 
+def change_some_states(engine: ps.Engine, rng: random.Random) -> None:
+    """Let some joins drop their states, and others have one again, where measurements may decide that."""
+    for join in joins_of(engine):
+        for tree in join.trees.all:
+            for node in tree.walk_joins():
+                measured = tree.find_policy(node.plan).states == "measured" and tree.shedding is None
+                if measured and node.state_key is not None and rng.random() < 0.5:
+                    tree.keep_rows(frozenset(node.plan.aliases), keeps=node.state is None)
+
+
 def purged_until(tree: JoinTree) -> int:
     """The time until which rows that ended count as removed from a tree."""
     return tree._purged_until

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from inspect_engine import swap_some_sides
+from inspect_engine import change_some_states, swap_some_sides
 
 import penstock as ps
-from penstock.join import DemandFilter
+from penstock.join import DemandFilter, state_cost
 from penstock.join import tree as join_tree
 from penstock.join.demand import gate_cost as gating
 from penstock.join.demand import sides
@@ -44,6 +44,8 @@ class MigrationRun:
     """The probability that a new plan is an eddy."""
     swap_chance: float = 0.0
     """The probability that driver and lazy child of a join of two joins change places."""
+    state_chance: float = 0.0
+    """The probability that some joins drop their states, and others have one again, where measurements decide that."""
     maintenance: Maintenance = STRESS_MAINTENANCE
     """By default Bloom filters are so small that false positives are frequent."""
 
@@ -60,6 +62,9 @@ class MigrationRun:
                 "_MAX_FAILURES": 0,
             }.items():
                 patch.setattr(gating, cost, rows)
+            for name, value in {"EFFORT": 0.0, "MARGIN": 1.0, "FURTHER_CHANGE": 1.0, "BATCH_COST": 0.0}.items():
+                patch.setattr(state_cost, name, value)
+            patch.setattr(state_cost, "LOOKUP_CALL", 0.0)
             patch.setattr(sides, "SIDE_ROWS", 0.0)
             patch.setattr(sides, "SIDE_FACTOR", 1.0)
             try:
@@ -73,6 +78,7 @@ class MigrationRun:
 
     def _make_events(self) -> Callable[[Any, int], Any]:
         rng, eddy_rng = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
+        state_rng = random.Random(f"states {self.case.seed}")
         aliases, side_rng = re.findall(r"\w+", self.case.plan), random.Random(f"sides {self.case.seed}")
 
         def event(engine: ps.Engine, _step: int) -> Any:
@@ -84,12 +90,15 @@ class MigrationRun:
                 engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
             if side_rng.random() < self.swap_chance:
                 swap_some_sides(engine, side_rng)
+            if state_rng.random() < self.state_chance:
+                change_some_states(engine, state_rng)
             return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restart_chance else None
 
         return event
 
     def __str__(self) -> str:
-        names = ("migrate_chance", "eddy_chance", "swap_chance", "restart_chance", "policy_chance", "pace")
+        kinds = ("migrate", "eddy", "swap", "state", "restart", "policy")
+        names = (*(f"{kind}_chance" for kind in kinds), "pace")
         chances = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
         return f"{self.case}\n{kept}, {chances}"
@@ -117,6 +126,7 @@ def draw_migration_run(seed: int) -> MigrationRun:
         eddy_chance=rng.choice((0, 0.3)),
         maintenance=rng.choice((SMALLEST, STRESS_MAINTENANCE)),
         swap_chance=rng.choice((0, 0.2, 0.5)),
+        state_chance=rng.choice((0, 0.2, 0.5)),
     )
 
 

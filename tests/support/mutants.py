@@ -22,6 +22,7 @@ from penstock.join.demand.gate_control import GateControl
 from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_table import RowTable
+from penstock.join.state_control import StateControl
 from penstock.state import CodeSet
 
 
@@ -306,6 +307,25 @@ def swap_freely_over_held_back_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gate_control, "has_no_older_rows", lambda _child, _stores: True)
 
 
+def add_state_as_complete(patch: pytest.MonkeyPatch) -> None:
+    """A state that is kept again counts as complete, although older rows were not stored."""
+    patch.setattr(StateControl, "add_state", lambda _self, node: node.add_state())
+
+
+def read_demand_of_driver_without_state(patch: pytest.MonkeyPatch) -> None:
+    """A driver that keeps no rows counts as complete, so that a gate stays closed for what it had demanded."""
+    patch.setattr(JoinNode, "complete", property(lambda self: self.state is None or self.state.missing is None))
+
+
+def resume_only_states(patch: pytest.MonkeyPatch) -> None:
+    """Below a new key nothing is resumed if no join keeps rows, although demand at gates below may be missing."""
+
+    def has_state(node: Any) -> bool:
+        return isinstance(node, JoinNode) and (node.state is not None or has_state(node.left) or has_state(node.right))
+
+    patch.setattr(resume, "lacks_rows", has_state)
+
+
 MUTANTS = [
     mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
     skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
@@ -314,5 +334,6 @@ MUTANTS = [
     hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
     mark_complete_with_first_keys, mark_all_leaf_rows_complete, swap_sides_over_held_back_rows,
-    keep_demand_below_new_driver, swap_freely_over_held_back_rows,
+    keep_demand_below_new_driver, swap_freely_over_held_back_rows, add_state_as_complete,
+    read_demand_of_driver_without_state, resume_only_states,
 ]  # fmt: skip

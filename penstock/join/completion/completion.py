@@ -39,6 +39,10 @@ class CompletionTracker:
         if node.state is not None:
             self._track(node, MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases}))
 
+    def forget(self, node: JoinNode) -> None:
+        """The node has no state any more."""
+        self._missing.pop(node, None)
+
     def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
         """Let a node take over the state of a former node over the same leaves, if there is one, and its missing rows.
 

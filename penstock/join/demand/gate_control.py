@@ -77,9 +77,9 @@ class GateControl:
         self._register_gates(lazy, above)
 
     def _may_have_gate(self, child: TreeNode) -> bool:
-        return (
-            isinstance(child, JoinNode) and child.state is not None and self._find_policy(child.plan).gated != "never"
-        )
+        if not isinstance(child, JoinNode) or child.state_key is None:
+            return False
+        return self._find_policy(child.plan).gated != "never"
 
     # ── sides ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,6 +160,7 @@ class GateControl:
                 sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._context.stores)
                 closed = pays_off(sample, since, closed=was_closed)
         gate.closed = closed
+        lazy.changes += closed != was_closed
         self._reviews[gate] = last.record(work, was_closed=was_closed, closed=closed)
         if was_closed and not closed:
             self._mark_held_back(lazy)

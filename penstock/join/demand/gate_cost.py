@@ -3,30 +3,30 @@
 A closed gate costs a fixed amount per batch, a test for every row below it, a lookup of suppressed rows for every new
 driver row, and from time to time a pass over the keys of all driver rows. It saves the rows that no result can use. The
 work of a closed gate is counted; that of an open gate is estimated from the tuples that arrived and the rows that the
-driver built. The number of undemanded rows is measured on the newest tuples in both cases. An open gate whose node
+driver built. The number of undemanded rows is measured on a sample of the tuples in both cases. An open gate whose node
 built fewer rows in total than the work is worth is not measured.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from penstock.join.demand.gate import Gate
+from penstock.join.demand.sampling import choose_places, expand_sample
 from penstock.join.demand.suppression import read_codes
-from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
-from penstock.state import I32, I64
+from penstock.state import I32
 
 Stores = Mapping[str, LeafStore]
 
-SAMPLE_ROWS = 16
+SAMPLE_ROWS = 64
 
 # The cost of the parts of a gate's work, in rows built and stored: an array call costs as much as thousands of rows.
 BATCH_COST = 3500.0
@@ -47,13 +47,15 @@ class GateWork:
     arrived: int = 0
     """Tuples of the streams below the gate."""
     built: int = 0
-    """Rows of the joins below the gate, by weight."""
+    """Rows of the joins below the gate."""
     driver_rows: int = 0
     """Rows of the driver."""
     tested: int = 0
     demand_requests: int = 0
     driver_living: int = 0
     """Rows of the driver that are stored now: a review reads the keys of all of them."""
+    weight: float = 1.0
+    """The cost of a row of the joins below the gate, on average."""
 
     def subtract(self, earlier: GateWork) -> GateWork:
         names = ("batches", "arrived", "built", "driver_rows", "tested", "demand_requests")
@@ -97,19 +99,21 @@ def measure_work(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, b
         driven, living = driver.store.rows.end, len(driver.store)
     else:
         driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
-    built = round(sum(node.built * _compute_weight(node) for node in walk_joins(lazy)))
+    joins = list(walk_joins(lazy))
+    built = sum(node.built for node in joins)
+    weight = sum(node.built * _compute_weight(node) for node in joins) / max(built, 1)
     arrived = sum(stores[alias].rows.end for alias in lazy.plan.aliases)
-    return GateWork(batches, arrived, built, driven, gate.tested, gate.demand_requests, living)
+    return GateWork(batches, arrived, built, driven, gate.tested, gate.demand_requests, living, weight)
 
 
 def may_pay_off(work: GateWork) -> bool:
     """Whether closing an open gate could be worth its cost even if all rows built were undemanded."""
-    return work.built > MARGIN * work.compute_cost(closed=False)
+    return work.built * work.weight > MARGIN * work.compute_cost(closed=False)
 
 
 @dataclass(frozen=True)
 class GateSample:
-    """What is measured for a gate on the newest tuples."""
+    """What is measured for a gate on a sample of the tuples."""
 
     unused: float
     """Rows of the joins below it, by weight, per tuple of its streams, that only this gate does not demand."""
@@ -126,31 +130,31 @@ def pays_off(sample: GateSample, work: GateWork, *, closed: bool) -> bool:
 
 
 def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> GateSample:
-    """Measure a gate on the newest tuples; `newest` are the codes of about one batch of driver rows."""
+    """Measure a gate on some of the tuples; `newest` are the codes of about one batch of driver rows."""
     above = [other for other in lazy.gates if other is not gate and other.closed]
     leaves = [part for part in walk_nodes(lazy) if isinstance(part, LeafNode)]
     brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
     brief.add(newest, rows)
     unused = weight = 0.0
-    seen: Counter[JoinNode] = Counter()
-    bound: Counter[JoinNode] = Counter()
+    seen: dict[JoinNode, float] = defaultdict(float)
+    bound: dict[JoinNode, float] = defaultdict(float)
     for alias in lazy.plan.aliases:
         stored = stores[alias].rows
-        ids = np.arange(max(stored.base, stored.end - SAMPLE_ROWS), stored.end)
+        ids = stored.base + choose_places(len(stored), SAMPLE_ROWS)
         if not ids.size or stores[alias].plan.source.is_table:
             continue
         weight += stored.end
-        for node, found in _expand_all(lazy, alias, ids):
+        for node, found, scale in expand_sample(lazy, alias, ids, ()):
             codes = partial(read_codes, node, found)
             tests = [~gate.find_demanded(node.plan.classes, codes, len(found))]
             tests += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
-            refused = int(np.count_nonzero(np.logical_and.reduce(tests)))
+            refused = scale * int(np.count_nonzero(np.logical_and.reduce(tests)))
             unused += _compute_weight(node) * refused / ids.size * stored.end
-            seen[node] += len(found)
-            through = [
-                brief.find_demanded(leaf.plan.classes, codes, len(found)) for leaf in find_sought_leaves(node, gate)
-            ]
-            bound[node] += int(np.count_nonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *through])))
+            seen[node] += scale * len(found)
+            through = np.ones(len(found), np.bool_)
+            for leaf in find_sought_leaves(node, gate):
+                through &= brief.find_demanded(leaf.plan.classes, codes, len(found))
+            bound[node] += scale * int(np.count_nonzero(through))
     sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
     return GateSample(unused / weight if weight else 0.0, sought)
 
@@ -167,15 +171,3 @@ def find_sought_leaves(node: JoinNode, gate: Gate) -> list[LeafNode]:
 def _compute_weight(node: JoinNode) -> float:
     """The cost of a row, mostly the coding of its key; a row with a key of two classes costs 1."""
     return (2 + (0 if node.state is None else len(node.state.key))) / 4
-
-
-def _expand_all(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, JoinRows]]:
-    """The rows of a node, and of every join below it, that contain one of some rows of a leaf."""
-    side = node.left if alias in node.left.plan.aliases else node.right
-    if isinstance(side, LeafNode):
-        rows = side.expand(alias, ids)
-    else:
-        for below, found in _expand_all(side, alias, ids):
-            rows = found
-            yield below, rows
-    yield node, concat_rows(list(node.pair.extend(side, rows, old_only=False)), len(node.plan.aliases))

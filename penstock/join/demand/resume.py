@@ -25,18 +25,30 @@ if TYPE_CHECKING:
 
 def demand_from_lazy(node: JoinNode, driver_rows: JoinRows) -> None:
     """Open the gate of a node's lazy child for the keys of driver rows."""
-    lazy = node.lazy
-    if lazy.gate is not None and lazy.gate.closed and len(driver_rows):
-        build_demanded(lazy, lazy.gate, partial(read_codes, node.driver, driver_rows), len(driver_rows))
+    lazy, gate = node.lazy, node.lazy.gate
+    if gate is not None and gate.closed and len(driver_rows):
+        build_demanded(lazy, gate, partial(read_codes, node.driver, driver_rows), len(driver_rows))
 
 
 def build_demanded(lazy: TreeNode, gate: Gate, codes: CodeReader, rows: int) -> None:
-    """Build the rows held back for the keys of some driver rows, and let later rows with these keys through."""
+    """Build the rows held back for the keys of some driver rows, and let later rows with these keys through.
+
+    If no join from here down keeps rows or has a closed gate, there is nothing to build: the driver rows look all up.
+    """
     gate.demand_requests += rows
     resume_all = gate.empty
     new = gate.add(codes, rows)
-    if resume_all or any(column.size for column in new.values()):
+    if lacks_rows(lazy) and (resume_all or any(column.size for column in new.values())):
         resume_rows(lazy, gate, new, resume_all=resume_all)
+
+
+def lacks_rows(node: TreeNode) -> bool:
+    """Whether a gate above a node can hold back what must be made up for: rows of a state, or demand at a gate."""
+    if isinstance(node, LeafNode):
+        return False
+    gate = node.lazy.gate
+    closed = gate is not None and gate.closed
+    return node.state is not None or closed or lacks_rows(node.left) or lacks_rows(node.right)
 
 
 def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) -> JoinRows:

@@ -10,20 +10,17 @@ that the other choice would have saved amount to that cost. A lazy child of whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 
 import numpy as np
 
-from penstock.join.demand.gate import Gate
-from penstock.join.demand.suppression import read_codes
-from penstock.join.join_rows import JoinRows, concat_rows
+from penstock.join.demand.sampling import expand_sample
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
-from penstock.state import I64, KeySpace
+from penstock.state import KeySpace
 
 Stores = Mapping[str, LeafStore]
 
@@ -33,8 +30,6 @@ SIDE_ROWS = 256.0
 """What a change of sides costs in any case, in rows."""
 SIDE_SAMPLE = 64
 """How many of the newest tuples of each leaf are expanded to estimate the rows of a child."""
-_MOST_ROWS = 512
-"""Samples with more rows are thinned out before they are joined further."""
 
 
 @dataclass(frozen=True)
@@ -82,35 +77,6 @@ def _estimate_rows_per_tuple(child: JoinNode, stores: Stores) -> float:
             found = sum(scale * len(some) for _, some, scale in expand_sample(child, alias, ids, above))
             rows += found / ids.size * store.tuples_read
     return rows / weight if weight else 0.0
-
-
-def expand_sample(
-    node: JoinNode, alias: str, ids: I64, gates: tuple[Gate, ...]
-) -> Iterator[tuple[JoinNode, JoinRows, float]]:
-    """The rows of a node, and of every join below it, that contain some rows of a leaf and that gates admit.
-
-    They are computed from the leaves, whatever the states hold.
-
-    If there are many, only some are computed; each then stands for as many as the number beside them.
-    """
-    side, scale = (node.left if alias in node.left.plan.aliases else node.right), 1.0
-    if isinstance(side, LeafNode):
-        rows = _admit(side, side.expand(alias, ids), gates)
-    else:
-        for below, rows, scale in expand_sample(side, alias, ids, gates):
-            yield below, rows, scale
-    if len(rows) > _MOST_ROWS:
-        scale *= len(rows) / _MOST_ROWS
-        rows = rows.take(np.linspace(0, len(rows) - 1, _MOST_ROWS).astype(np.int64))
-    found = list(node.pair.extend(side, rows, old_only=False, from_leaves=bool(node.plan.key)))
-    yield node, _admit(node, concat_rows(found, len(node.plan.aliases)), gates), scale
-
-
-def _admit(node: TreeNode, rows: JoinRows, gates: tuple[Gate, ...]) -> JoinRows:
-    for gate in gates:
-        if gate.closed and len(rows):
-            rows = rows.take(gate.find_demanded(node.plan.classes, partial(read_codes, node, rows), len(rows)))
-    return rows
 
 
 def has_no_older_rows(child: TreeNode, stores: Stores) -> bool:

@@ -38,7 +38,8 @@ class Clique:
     """One point of the experiments: `sources` streams of `rate` tuples per second, all with windows of `minutes`.
 
     The values of a column are uniform in 1..dmax. In left-deep plans those of the last stream are in 1..100·dmax, as
-    in the paper (`widened`). With the paper's parameters a clique has almost no results: see `expected_results`.
+    in the paper (`widened`). With the paper's parameters a clique has almost no results: see `expected_results`. A
+    share `hot` of the tuples has the value 1 in every column.
     """
 
     shape: Shape
@@ -49,6 +50,7 @@ class Clique:
     hours: float = 5
     widened: int = 100
     seed: int = 1
+    hot: float = 0.0
 
     @property
     def plan(self) -> str:
@@ -116,10 +118,12 @@ class Clique:
         rng = np.random.default_rng((self.seed, order))
         rows = round(self.rate * span / SECOND)
         top = self._find_max_value(name)
-        times = np.sort(rng.integers(0, span, rows))
-        return pa.table(
-            {"ts": times, **{column: rng.integers(1, top + 1, rows) for column in self._list_columns(name)}}
-        )
+        columns = {"ts": np.sort(rng.integers(0, span, rows))}
+        columns |= {column: rng.integers(1, top + 1, rows) for column in self._list_columns(name)}
+        if self.hot:
+            chosen = rng.random(rows) < self.hot
+            columns |= {column: np.where(chosen, 1, columns[column]) for column in self._list_columns(name)}
+        return pa.table(columns)
 
 
 DEFAULTS: dict[Shape, Clique] = {
@@ -129,10 +133,21 @@ DEFAULTS: dict[Shape, Clique] = {
 
 
 WITH_RESULTS = (
-    Clique("bushy", minutes=2, rate=1, sources=4, dmax=8, hours=0.25),
-    Clique("left-deep", minutes=2, rate=1, sources=4, dmax=8, hours=0.25, widened=1),
+    *(Clique("bushy", minutes=2, rate=1, sources=4, dmax=dmax, hours=0.25) for dmax in (6, 8, 12, 16)),
+    Clique("bushy", minutes=2, rate=1, sources=5, dmax=6, hours=0.25),
+    Clique("bushy", minutes=2, rate=1, sources=6, dmax=5, hours=0.25),
+    *(Clique("left-deep", minutes=2, rate=1, sources=3, dmax=dmax, hours=0.25, widened=1) for dmax in (8, 20)),
+    Clique("left-deep", minutes=10, rate=1, sources=3, dmax=50, hours=1, widened=1),
+    *(Clique("left-deep", minutes=2, rate=1, sources=4, dmax=dmax, hours=0.25, widened=1) for dmax in (6, 8, 12)),
 )
 """Not in the paper: points with many results, for which most suppressed rows are resumed later."""
+
+HOT = (
+    Clique("left-deep", minutes=2, rate=50, sources=3, dmax=10_000, hours=0.2, widened=1, hot=0.01),
+    Clique("left-deep", minutes=2, rate=15, sources=4, dmax=10_000, hours=0.2, widened=1, hot=0.01),
+    Clique("bushy", minutes=2, rate=15, sources=4, dmax=10_000, hours=0.2, hot=0.01),
+)
+"""Not in the paper: one tuple in a hundred is hot, so that the fan-out of a few recent tuples says little."""
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,20 @@
-"""Lab `jit`, Figures 10 to 17 of the JIT paper: REF (`eager`) against JIT (`jit`); also `auto` and `none`.
+"""Lab `jit`, Figures 10 to 17 of the JIT paper: REF (`eager`) against JIT (`jit`); also `lazy`, `auto`, `none`.
 
 Every point of Table III runs under each policy. The lab measures CPU seconds, the best of some rounds, and counts rows
 built, comparisons, peak rows and bytes, which depend on the data alone. `runs` says how the comparisons of a
 nested-loop join are counted; `clique` has the data.
 
 The paper's cliques have no results at nearly all points (15 equalities between 6 streams), so JIT resumes almost
-nothing there, which is its best case. The lab adds two points with many results, and compares the results of policies
-on the points that have some.
+nothing there, which is its best case. The lab adds twelve points with many results and three with hot tuples, and
+compares the results of policies on the points that have some.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.lab.papers.jit.clique import DEFAULTS, SWEEPS, WITH_RESULTS, Clique, Shape, Sweep
+from penstock.lab.papers.jit.clique import DEFAULTS, HOT, SWEEPS, WITH_RESULTS, Clique, Shape, Sweep
 from penstock.lab.papers.jit.figures import draw_sweep
 from penstock.lab.papers.jit.runs import POLICIES, PolicyOutcome, Tally, run_policies
 from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
@@ -28,6 +29,11 @@ LEFT_DEEP_GOAL = 10
 One driver of a bushy plan is built in full, and each of its keys is searched for: the gain is below the paper's.
 """
 
+AUTO_GOAL = 1.15
+"""`auto` over the best of eager, lazy, jit and none, in processor time."""
+MOST_CHANGES = 3
+"""How often `auto` may change the policy of one node."""
+
 
 @dataclass(frozen=True)
 class JitScale:
@@ -38,6 +44,7 @@ class JitScale:
 
     sweeps: tuple[Sweep, ...] = SWEEPS
     with_results: tuple[Clique, ...] = WITH_RESULTS
+    hot: tuple[Clique, ...] = HOT
     hours: float = 5
     windows: float = 100
     default_windows: float = 100
@@ -105,7 +112,8 @@ class MeasuredPoint:
 
     @property
     def auto_over_best(self) -> float:
-        return self.cpu["auto"] / min(self.cpu["eager"], self.cpu["jit"])
+        """Processor time of `auto` over the least of the policies that do not change."""
+        return self.cpu["auto"] / min(cpu for state, cpu in self.cpu.items() if state != "auto")
 
     @property
     def agreeing_policies(self) -> int:
@@ -134,6 +142,7 @@ class MeasuredPoint:
             "results": self.tallies["eager"].results,
             "resumed": self.tallies["jit"].resumed,
             "auto_over_best": round(self.auto_over_best, 3),
+            "auto_changes": self.tallies["auto"].changes,
         }
 
 
@@ -141,7 +150,7 @@ def run(quick: bool = False, scale: JitScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jit", quick)
     swept = [point for sweep in scale.sweeps for point in scale.list_points(sweep)]
-    points = dict.fromkeys([*scale.defaults.values(), *swept, *scale.with_results])
+    points = dict.fromkeys([*scale.defaults.values(), *swept, *scale.with_results, *scale.hot])
     with show_progress("lab jit", len(points) + 2) as step:
         step("warming up")
         _warm_up()
@@ -151,14 +160,17 @@ def run(quick: bool = False, scale: JitScale | None = None) -> Report:
         _report_sweep(sweep, scale, measured, report)
     fast = measured[scale.fast_point]
     report.sections += [
-        Section("fruitful", "Not in the paper: points with many results", _build_result_rows(scale, measured)),
+        Section(
+            "fruitful", "Not in the paper: points with many results", _build_result_rows(scale.with_results, measured)
+        ),
+        Section("hot", "Not in the paper: one tuple in a hundred is hot", _build_result_rows(scale.hot, measured)),
         Section("fast", "Left-deep at ten times the default rate", fast.build_rows("rate", fast.point.rate)),
         Section(
             "mns",
             "Default points under JIT: suppressed rows by the type of their MNS",
             _build_mns_rows(scale, measured),
         ),
-        Section("gains", "REF over JIT, and auto over the better of the two", _build_gain_rows(measured)),
+        Section("gains", "REF over JIT, and auto over the best of the others", _build_gain_rows(measured)),
     ]
     report.checks += _build_checks(scale, measured)
     return report
@@ -192,8 +204,7 @@ def _build_mns_rows(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> l
     return [{"shape": shape, **measured[point].tallies["jit"].as_mns_row()} for shape, point in scale.defaults.items()]
 
 
-def _build_result_rows(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> list[ReportRow]:
-    points = scale.with_results
+def _build_result_rows(points: Sequence[Clique], measured: dict[Clique, MeasuredPoint]) -> list[ReportRow]:
     return [{"shape": point.shape, **row} for point in points for row in measured[point].build_rows("dmax", point.dmax)]
 
 
@@ -206,6 +217,7 @@ def _build_checks(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> lis
     fast = measured[scale.fast_point]
     below = 100 * (1 - bushy.tallies["jit"].peak_state_rows / max(bushy.tallies["eager"].peak_state_rows, 1))
     worst = max(point.auto_over_best for point in measured.values())
+    changes = max(point.tallies["auto"].changes for point in measured.values())
     with_results = [point for point in measured.values() if point.tallies["eager"].results]
     none_built = "" if left_deep.tallies["jit"].built else " (JIT built 0: this is REF's count)"
     return [
@@ -216,7 +228,8 @@ def _build_checks(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> lis
             "left_deep_nested_loop_ref_over_jit", left_deep.compute_gain("nested_loop"), LEFT_DEEP_GOAL, "times"
         ),
         check_at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
-        check_at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
+        check_at_most("auto_over_best_of_others", worst, AUTO_GOAL, "times, worst point"),
+        check_at_most("auto_changes_of_a_node", changes, MOST_CHANGES, "changes, worst point"),
         check_at_least("points_with_results", len(with_results), len(scale.with_results), "points"),
         check_equals(
             "answers_as_ref",

@@ -28,7 +28,7 @@ from penstock.lab.report import ReportRow
 from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import has_same_rows
 
-POLICIES = ("eager", "jit", "auto", "none")
+POLICIES = ("eager", "lazy", "jit", "auto", "none")
 
 Metrics = Mapping[str, Any]
 
@@ -55,6 +55,8 @@ class Tally:
     nested_loop: float = 0.0
     nested_loop_hashed: float = 0.0
     indexed: int = 0
+    changes: int = 0
+    """How often the policy of one node changed by what was measured, at the node with most changes."""
 
     @property
     def results(self) -> int:
@@ -141,6 +143,7 @@ def _add_totals(tally: Tally, metrics: Metrics, point: Clique) -> None:
     """Add the counts that the engine keeps over the whole run. The rows of the root are results, not intermediate."""
     inner = [node for node in metrics["built"] if node != point.plan]
     tally.built = sum(metrics["built"][node] + metrics["completed"].get(node, 0) for node in inner)
+    tally.changes = max(metrics["changes"].values(), default=0)
     tally.resumed = _sum_counts(metrics["resumed"])
     tally.sought, tally.tested = _sum_counts(metrics["sought"]), _sum_counts(metrics["tested"])
     for suppressed in metrics["suppressed"].values():
