@@ -21,7 +21,9 @@ def measure_join(join: JoinOperator, held: HeldBytes) -> dict[str, int]:
     stores = [store for tree in trees for store in tree.stores.values()]
     sizes["windows"] = held.add(*((store.rows, store.interest, store.late_ends) for store in stores))
     sizes["indexes"] = held.add(*(store.indexes for store in stores), *(tree.keys for tree in trees))
-    sizes["states"] = held.add(*(node.state for node in nodes), *(node.gate for node in nodes))
+    leaves = [leaf for tree in trees for leaf in tree.walk_leaves()]
+    held_back = (*(node.gate for node in nodes), *(leaf.demanded for leaf in leaves))
+    sizes["states"] = held.add(*(node.state for node in nodes), *held_back)
     sizes["pending"] = held.add(join.output.pending)
     sizes["operators"] = held.add(join)
     return sizes

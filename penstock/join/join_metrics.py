@@ -30,6 +30,11 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "suppressed": {name: dict(part.suppressed) for name, part in parts.items()},
         "probes": {name: part.probes for name, part in parts.items()},
         "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
+        "demanded_rows": {
+            name: len(part.demanded)
+            for name, part in parts.items()
+            if isinstance(part, LeafNode) and part.demanded is not None
+        },
         "changes": {name: node.changes for name, node in nodes.items()},
         "compared": {name: node.pair.compared for name, node in nodes.items()},
         "checked": {name: node.checked for name, node in nodes.items()},

@@ -1,9 +1,15 @@
-"""A leaf of a join tree. It is always complete; probes go to the indexes of its store."""
+"""A leaf of a join tree. It is always complete; probes go to the indexes of its store.
+
+While a closed gate holds rows of the leaf back, its sibling probes a table of the demanded rows instead (JIT, the
+blacklist): suspended rows wait in the window, where only a resume looks for them.
+
+Law: the table holds every living row that all closed gates above admit; it may hold others.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,17 +17,20 @@ from penstock.join.demand.gate import Gate
 from penstock.join.demand.suppression import filter_demanded
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
+from penstock.join.node_reader import NodeReader
+from penstock.join.node_state import NodeState
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_kernels import ChainTarget, KeyColumn
 from penstock.join.tree_context import TreeContext
 from penstock.plan import Key, LeafPlan, StoredRange
-from penstock.state import I32, I64
+from penstock.state import I32, I64, Renumbering
 
 
 class LeafNode:
     """The rows of one leaf store as a child of a join."""
 
-    def __init__(self, plan: LeafPlan, store: LeafStore, context: TreeContext) -> None:
+    def __init__(self, plan: LeafPlan, store: LeafStore, context: TreeContext, sibling_key: Key | None = None) -> None:
+        """`sibling_key`: the key that the sibling of the leaf probes it with, if it is not a SteM."""
         self.plan = plan
         self.store = store
         self.gate: Gate | None = None
@@ -29,11 +38,45 @@ class LeafNode:
         self.ordered_by: StoredRange | None = None
         self.suppressed: Counter[str] = Counter()
         self.probes = self.sought = 0
+        self.demanded: NodeState | None = None
+        """The demanded rows, while a gate suspends others."""
+        self._sibling_key = sibling_key
         self._context = context
 
     def compute_delta(self) -> JoinRows:
         """This batch's rows that are demanded."""
-        return filter_demanded(self, self.fresh_rows(), self.suppressed)
+        rows = filter_demanded(self, self.fresh_rows(), self.suppressed)
+        if self.demanded is not None and len(rows):
+            self.demanded.append(rows)
+        return rows
+
+    # ── suspended rows ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def review_suspended(self) -> None:
+        """Between two batches, after the gates have changed: have a table of demanded rows if a gate suspends any."""
+        if not self._may_suspend():
+            self.demanded = None
+        elif self.demanded is None and self._sibling_key:
+            reader = NodeReader(self.plan, self._context)
+            self.demanded = NodeState(self.plan, self._sibling_key, reader, self._context)
+            self.demanded.rebuild(self.filter_demanded(self.read_living()))
+
+    def _may_suspend(self) -> bool:
+        if self._context.interest is not None:
+            return False
+        return any(gate.closed and (gate.empty or gate.project_key(self.plan.classes)) for gate in self.gates)
+
+    def resume(self, rows: JoinRows) -> None:
+        """Suspended rows are demanded now."""
+        if self.demanded is not None and len(rows):
+            self.demanded.insert_absent(rows)
+
+    def purge(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
+        """Follow the window: drop dead rows from time to time, and renumber rows that have new ids."""
+        if self.demanded is not None:
+            self.demanded.purge(bound, renumbered, self.filter_demanded)
+
+    # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fresh_rows(self) -> JoinRows:
         """This batch's rows."""
@@ -65,8 +108,10 @@ class LeafNode:
         return KeyColumn(0, self.store.rows.code_ring(class_id))
 
     def find_chains(self, key: Key, *, old_only: bool) -> ChainTarget | None:
-        """The chains of the leaf's rows by a key."""
-        store = self.store
+        """The chains of the leaf's rows by a key; None if it takes more than the chains to find a key's rows."""
+        store, demanded = self.store, self.demanded
+        if demanded is not None and key == demanded.key:
+            return None if store.late_ends else demanded.table.find_chains(old_only=old_only)
         base, limit = store.id_range(self._context.first_row(self.plan.alias), old_only=old_only)
         return store.indexes.find_chains(key, base, limit)
 
@@ -74,6 +119,10 @@ class LeafNode:
         self.probes += len(probes)
         if probes.meter is not None:
             probes.meter.record_probes(len(probes), len(probes.key_codes))
+        demanded = self.demanded
+        if demanded is not None and tuple(sorted(probes.key_codes)) == demanded.key and not probes.from_leaves:
+            yield from demanded.probe(probes, None)
+            return
         indexes, scratch = self.store.indexes, self._context.probe_buffer
         span = self.store.id_range(self._context.first_row(self.plan.alias), old_only=probes.old_only)
         key_codes, born, dies = probes.key_codes, probes.born, probes.dies
@@ -94,3 +143,5 @@ class LeafNode:
 
     def end_batch(self) -> None:
         self.store.end_batch()
+        if self.demanded is not None:
+            self.demanded.table.end_batch()

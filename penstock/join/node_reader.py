@@ -9,14 +9,14 @@ import numpy as np
 from penstock.join.join_rows import JoinRows
 from penstock.join.row_kernels import KeyColumn
 from penstock.join.tree_context import TreeContext
-from penstock.plan import NodePlan
+from penstock.plan import SubPlan
 from penstock.state import I32
 
 
 class NodeReader:
     """Reads the leaf rows that rows of one node are made of."""
 
-    def __init__(self, plan: NodePlan, context: TreeContext) -> None:
+    def __init__(self, plan: SubPlan, context: TreeContext) -> None:
         self.aliases = plan.aliases
         self._stores = [context.stores[alias] for alias in plan.aliases]
         self._class_places = {

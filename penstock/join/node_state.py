@@ -20,14 +20,14 @@ from penstock.join.range_probes import read_numbers
 from penstock.join.row_kernels import KeyColumn
 from penstock.join.row_table import RowTable
 from penstock.join.tree_context import TreeContext
-from penstock.plan import Key, NodePlan, StoredRange
+from penstock.plan import Key, StoredRange, SubPlan
 from penstock.state import F64, I32, NONE, CodeSet, Mask, Renumbering
 
 
 class NodeState:
     """The rows of a node under the key that its sibling probes it with."""
 
-    def __init__(self, plan: NodePlan, key: Key, reader: NodeReader, context: TreeContext) -> None:
+    def __init__(self, plan: SubPlan, key: Key, reader: NodeReader, context: TreeContext) -> None:
         self.key = key
         self.table = RowTable(len(plan.aliases), context.maintenance)
         self.missing: MissingRows | None = None

@@ -107,7 +107,7 @@ class JoinTree:
 
     def _build_node(self, part: Branch, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
-            return LeafNode(part, self.stores[part.alias], self.context)
+            return LeafNode(part, self.stores[part.alias], self.context, state_key)
         children = self._build_node(part.left, part.key), self._build_node(part.right, part.key)
         return JoinNode(part, *children, self.context, state_key, keeps=self._keeps_state(part))
 
@@ -297,13 +297,16 @@ class JoinTree:
         if renumbered:
             for alias in first_rows.keys() & renumbered.keys():
                 first_rows[alias] = renumbered[alias].map_mark(first_rows[alias])
-        for node in self.walk_joins():
+        for node in self.walk_nodes():
             node.purge(bound, renumbered)
         self.completion.apply_renumbering(renumbered)
 
     def _list_used_codes(self, key: Key) -> Iterator[I32]:
         for store in self.stores.values():
             yield from store.indexes.list_used_codes(key)
+        for leaf in self.walk_leaves():
+            if leaf.demanded is not None and leaf.demanded.key == key:
+                yield leaf.demanded.table.codes()
         for node in self.walk_joins():
             if node.state is not None and node.state.key == key:
                 yield node.state.table.codes()
@@ -331,6 +334,8 @@ class JoinTree:
             if self.shedding is None:
                 self._state_control.review(self.root, self._batches)
             self._gate_control.refresh_demand(self.root, self._purged_until, self._batches)
+            for leaf in self.walk_leaves():
+                leaf.review_suspended()
         if isinstance(self.root, EddyNode):
             self.root.rebuild_demand(self._purged_until)
         for store in self.stores.values():
@@ -356,6 +361,10 @@ class JoinTree:
     def walk_nodes(self) -> Iterator[TreeNode]:
         """Leaves and joins, children first."""
         return iter(self.root.stems.values()) if isinstance(self.root, EddyNode) else walk_nodes(self.root)
+
+    def walk_leaves(self) -> Iterator[LeafNode]:
+        """The leaves."""
+        return (node for node in self.walk_nodes() if isinstance(node, LeafNode))
 
     def walk_joins(self) -> Iterator[JoinNode]:
         """The joins, children first."""

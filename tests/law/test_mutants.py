@@ -98,6 +98,13 @@ def test_mutant_filter_tells_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.find_fault() is not None
 
 
+def test_mutant_table_of_opened_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(draw_small_run(54), state="auto", state_chance=0.4)
+    assert run.find_fault() is None
+    mutants.keep_table_of_opened_gate(monkeypatch)
+    assert run.find_fault() is not None
+
+
 def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     run = draw_theta_run(78)
     assert run.find_fault() is None
@@ -105,6 +112,8 @@ def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.find_fault() is not None
 
 
+SUSPENDED = (mutants.leave_resumed_rows_suspended, mutants.seek_suspended_rows_among_demanded)
+"""Detected in tests/join/test_suspended_rows.py."""
 STATES = (
     mutants.add_state_as_complete, mutants.read_demand_of_driver_without_state, mutants.resume_only_states,
 )  # fmt: skip
@@ -116,7 +125,7 @@ SIDES = (mutants.swap_sides_over_held_back_rows, mutants.keep_demand_below_new_d
 def test_all_mutants_have_case() -> None:
     directed = {
         mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys, mutants.mark_all_leaf_rows_complete,
-        *SIDES, *STATES,
+        *SIDES, *STATES, *SUSPENDED, mutants.keep_table_of_opened_gate,
     }  # fmt: skip
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

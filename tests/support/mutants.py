@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join import JoinNode, JoinTree
+from penstock.join import JoinNode, JoinTree, LeafNode
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.completion.key_count import KeyCount
 from penstock.join.completion.missing_rows import MissingRows
 from penstock.join.demand import gate_control, resume
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
+from penstock.join.node import walk_nodes
 from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_table import RowTable
@@ -326,6 +327,37 @@ def resume_only_states(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(resume, "lacks_rows", has_state)
 
 
+def leave_resumed_rows_suspended(patch: pytest.MonkeyPatch) -> None:
+    """A suspended tuple whose key is demanded is joined once, but does not return to the probed rows."""
+    patch.setattr(LeafNode, "resume", lambda _self, _rows: None)
+
+
+def seek_suspended_rows_among_demanded(patch: pytest.MonkeyPatch) -> None:
+    """A resume looks for the tuples of a new key among the demanded rows, as probes do."""
+    match = LeafNode.match
+
+    def narrow(self: LeafNode, probes: Probes) -> Iterator[ProbeResult]:
+        if self.demanded is None or not probes.from_leaves:
+            yield from match(self, probes)
+
+    patch.setattr(LeafNode, "match", narrow)
+
+
+def keep_table_of_opened_gate(patch: pytest.MonkeyPatch) -> None:
+    """When a gate opens, the leaves below it keep probing only the rows that it had admitted."""
+    mark = GateControl._mark_held_back
+
+    def keep(self: GateControl, lazy: Any) -> None:
+        leaves = [part for part in walk_nodes(lazy) if isinstance(part, LeafNode)]
+        tables = [leaf.demanded for leaf in leaves]
+        mark(self, lazy)
+        for leaf, table in zip(leaves, tables, strict=True):
+            leaf.demanded = table
+
+    patch.setattr(GateControl, "_mark_held_back", keep)
+    patch.setattr(LeafNode, "_may_suspend", lambda self: self.demanded is not None or bool(self.gates))
+
+
 MUTANTS = [
     mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
     skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
@@ -335,5 +367,6 @@ MUTANTS = [
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
     mark_complete_with_first_keys, mark_all_leaf_rows_complete, swap_sides_over_held_back_rows,
     keep_demand_below_new_driver, swap_freely_over_held_back_rows, add_state_as_complete,
-    read_demand_of_driver_without_state, resume_only_states,
+    read_demand_of_driver_without_state, resume_only_states, leave_resumed_rows_suspended,
+    seek_suspended_rows_among_demanded, keep_table_of_opened_gate,
 ]  # fmt: skip

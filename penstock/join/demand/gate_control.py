@@ -63,9 +63,12 @@ class GateControl:
 
     def _register_gates(self, node: TreeNode, above: tuple[Gate, ...]) -> None:
         """Give every node the gates above it. A gate that is there already stays."""
-        node.gates = above
         if not isinstance(node, JoinNode):
+            if node.gates != above:
+                node.demanded = None  # rows that other gates suspended
+            node.gates = above
             return
+        node.gates = above
         lazy = node.lazy
         self._register_gates(node.driver, above)
         if isinstance(lazy, JoinNode) and self._may_have_gate(lazy):
@@ -112,8 +115,11 @@ class GateControl:
 
     def _mark_held_back(self, lazy: JoinNode) -> None:
         """The states below a gate may lack rows; incomplete ones too, of newer tuples than they are marked for."""
-        for part in walk_joins(lazy):
-            self._completion.mark_incomplete(part)
+        for part in walk_nodes(lazy):
+            if isinstance(part, JoinNode):
+                self._completion.mark_incomplete(part)
+            else:
+                part.demanded = None
 
     def _review_sides(self, node: JoinNode) -> None:
         """Change sides if the lazy child has fewer rows than the driver and that has cost enough."""

@@ -45,7 +45,7 @@ def build_demanded(lazy: TreeNode, gate: Gate, codes: CodeReader, rows: int) -> 
 def lacks_rows(node: TreeNode) -> bool:
     """Whether a gate above a node can hold back what must be made up for: rows of a state, or demand at a gate."""
     if isinstance(node, LeafNode):
-        return False
+        return node.demanded is not None
     gate = node.lazy.gate
     closed = gate is not None and gate.closed
     return node.state is not None or closed or lacks_rows(node.left) or lacks_rows(node.right)
@@ -58,7 +58,9 @@ def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) 
     (`resume_all`, the thaw after an ∅-MNS).
     """
     if isinstance(node, LeafNode):
-        return node.filter_demanded(_find_bound_rows(node, gate, new))
+        rows = node.filter_demanded(_find_bound_rows(node, gate, new))
+        node.resume(rows)
+        return rows
     resumed = {
         child: resume_rows(child, gate, new, resume_all=resume_all)
         for child in (node.left, node.right)
@@ -86,5 +88,6 @@ def _find_bound_rows(leaf: LeafNode, gate: Gate, new: KeyCodes) -> JoinRows:
     distinct = np.unique(np.stack([new[id_] for id_ in part]), axis=1)
     key_codes = dict(zip(part, distinct, strict=True))
     leaf.sought += distinct.shape[1]
-    rows = [found.rows for found in leaf.match(Probes(key_codes, *make_full_intervals(distinct.shape[1])))]
+    probes = Probes(key_codes, *make_full_intervals(distinct.shape[1]), from_leaves=True)
+    rows = [found.rows for found in leaf.match(probes)]
     return concat_rows(rows, 1)
