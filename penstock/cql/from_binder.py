@@ -118,7 +118,7 @@ class FromBinder:
         origin = self.names.origin
         for source in block.sources:
             written = _find_written(syntax, source.alias)
-            if source.window.slide is not None and written.window is not None:
+            if source.window.slides and written.window is not None:
                 advice = "aggregate over the join without SLIDE"
                 raise origin.unsupported_error("SLIDE in an outer join", written.window.span, advice)
         if len(block.sources) > 1 and all(base.is_table for each in block.sources for base in each.base_sources):

@@ -283,7 +283,8 @@ class FromParser(ScalarParser):
         self._advance()
         form = self._read_window_form()
         if self.is_next("SLIDE"):
-            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE is only allowed after a RANGE", self.locate_token())
+            message = "SLIDE is only allowed after a RANGE, and after ROWS without PARTITION BY"
+            raise self.origin.error("SLIDE_WITHOUT_RANGE", message, self.locate_token())
         self.expect_words("]")
         return WindowSyntax(form, self.span_since(first))
 
@@ -312,4 +313,6 @@ class FromParser(ScalarParser):
             self.expect_words("ROWS")
         elif not self._match_text_seq("ROWS"):
             raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED, such as [RANGE 5 MINUTES]")
-        return RowsSyntax(self.read_amount("a number of rows"), partition)
+        count = self.read_amount("a number of rows")
+        slide = None if partition or not self._match_text_seq("SLIDE") else self.read_amount("a number of rows")
+        return RowsSyntax(count, partition, slide)

@@ -52,7 +52,7 @@ from penstock.cql.subqueries import (
 from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
 from penstock.cql.window_functions import rewrite_spark_windows
-from penstock.cql.windows import CURRENT
+from penstock.cql.windows import CURRENT, Window
 from penstock.expr import (
     AGGREGATE_SYNONYMS,
     NAMED_AGGREGATES,
@@ -303,7 +303,7 @@ class _SelectBinder:
 
     def _refuse_slides(self) -> None:
         for source, written in zip(self.written_sources, self.written, strict=True):
-            if source.window.slide is not None and written.window is not None:
+            if source.window.slides and written.window is not None:
                 instead = "aggregate in a subquery of FROM, and compare its rows"
                 raise self.origin.unsupported_error("SLIDE with a subquery", written.window.span, instead)
 
@@ -493,17 +493,22 @@ class _SelectBinder:
                 raise self.origin.error("GROUPING_WITHOUT_KEY", message, find_span(outputs[0].node))
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
-        slide: int | None = None
+        sliding: Source | None = None
         for source, written in zip(self.written_sources, self.written, strict=True):
-            if written.window is None or source.window.slide is None:
+            if written.window is None or not source.window.slides:
                 continue
             if group_by is None:
                 advice = "it makes aggregates report at each slide, and this query has none"
                 raise self.origin.unsupported_error("SLIDE without aggregate", written.window.span, advice)
-            slide = slide or source.window.slide
-            if source.window.slide != slide:
+            if sliding is not None and not _slide_alike(sliding.window, source.window):
                 message = "the windows of one aggregate slide by different amounts; it reports at the multiples of one"
                 raise self.origin.error("SLIDES_DIFFER", f"{message} SLIDE", written.window.span)
+            sliding = source
+
+
+def _slide_alike(one: Window, other: Window) -> bool:
+    """Whether two windows report at the same instants; the rows of two FROM items are counted separately."""
+    return one.slide == other.slide and one.row_slide is None and other.row_slide is None
 
 
 def _make_scope(origin: Origin, block: FromBlock) -> Scope:

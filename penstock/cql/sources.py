@@ -148,16 +148,29 @@ def _bind_window(syntax: WindowForm, stream: Stream, alias: str, origin: Origin)
         case RowsSyntax():
             count = _parse_row_count(syntax.count, origin)
             by = resolve_partition(syntax.partition, stream, origin, alias)
-            return PartitionedRows(count, by) if by else Rows(count)
+            return PartitionedRows(count, by) if by else Rows(count, _bind_row_slide(syntax, count, origin))
 
 
 def _bind_slide(amount: Amount, size: int, stream: Stream, origin: Origin) -> int:
     slide = convert_amount(amount, stream.time_type, origin)
+    _check_reports(size, slide, lambda shortest: format_duration(shortest, stream.time_type).upper(), amount, origin)
+    return slide
+
+
+def _bind_row_slide(syntax: RowsSyntax, size: int, origin: Origin) -> int | None:
+    if syntax.slide is None:
+        return None
+    slide = _parse_row_count(syntax.slide, origin)
+    _check_reports(size, slide, str, syntax.slide, origin)
+    return slide
+
+
+def _check_reports(size: int, slide: int, write: Callable[[int], str], amount: Amount, origin: Origin) -> None:
+    """Refuse a slide with which a row would be in too many reports."""
     if size // slide > MAX_REPORTS:
-        shortest = format_duration(-(-size // MAX_REPORTS), stream.time_type).upper()
+        shortest = write(-(-size // MAX_REPORTS))
         message = f"each row would be in {size // slide:,} reports, {MAX_REPORTS:,} are allowed; write SLIDE {shortest}"
         raise origin.error("SLIDE_TOO_SHORT", f"{message} or more", amount.span)
-    return slide
 
 
 def _parse_row_count(amount: Amount, origin: Origin) -> int:

@@ -43,6 +43,7 @@ class RangeSyntax:
 class RowsSyntax:
     count: Amount
     partition: tuple[Name, ...]
+    slide: Amount | None = None
 
 
 WindowForm = RangeSyntax | RowsSyntax | Window

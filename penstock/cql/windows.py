@@ -44,6 +44,16 @@ class Window:
         return None
 
     @property
+    def row_slide(self) -> int | None:
+        """The SLIDE in rows of the stream, None without one."""
+        return None
+
+    @property
+    def slides(self) -> bool:
+        """Whether aggregates report at each slide only."""
+        return self.slide is not None or self.row_slide is not None
+
+    @property
     def row_count(self) -> int | None:
         """How many later tuples of its partition expire a tuple; None if a count does not expire it."""
         return None
@@ -93,9 +103,10 @@ class Range(Window):
 
 @dataclass(frozen=True)
 class Rows(Window):
-    """[ROWS count]: the last `count` tuples."""
+    """[ROWS count SLIDE row_slide]: the last `count` tuples."""
 
     count: int
+    row_slide: int | None = None
 
     keyword = "ROWS"
     bounded = True
@@ -105,7 +116,7 @@ class Rows(Window):
         return self.count
 
     def text(self, _time_type: pa.DataType) -> str:
-        return f"[ROWS {self.count}]"
+        return f"[ROWS {self.count}]" if self.row_slide is None else f"[ROWS {self.count} SLIDE {self.row_slide}]"
 
 
 @dataclass(frozen=True)

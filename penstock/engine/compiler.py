@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
+from types import MappingProxyType
 
 from penstock.cql import Emit, Source, Stream, View
 from penstock.engine.checked_query import CheckedQuery
@@ -48,6 +49,8 @@ from penstock.ops import (
     OutputMode,
     ProjectionOperator,
     RankOperator,
+    Reports,
+    RowReports,
     RStreamOperator,
     SequenceInput,
     SequenceOperator,
@@ -279,14 +282,23 @@ class Compiler:
 
     def _compile_group(self, part: GroupPart) -> ReadablePart:
         plan, classes = part.plan, self.relations.catalog.aggregates
+        counted = None if plan.row_slide is None else self.relations.nodes[plan.row_slide.stream]
+        since = 0 if counted is None else counted.writer.arrival_count
+        rows = None if counted is None else counted.node.outlet.open()
 
         def make(id_: str, arcs: list[Reader], outlet: Buffer) -> PartOperator:
-            if plan.slide is None:
+            reports: Reports
+            if plan.row_slide is not None and rows is not None:
+                reports = RowReports(rows, plan.row_slide.rows, since)
+            elif plan.slide is not None:
+                reports = TimeReports(plan.slide)
+            else:
                 return AggregateOperator(id_, arcs[0], outlet, plan, classes, self.maintenance)
-            reports = TimeReports(plan.slide)
             return SlidingAggregateOperator(id_, arcs[0], outlet, plan, classes, reports, self.maintenance)
 
-        return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
+        below = [self._compile_part(part.input, CHANGES)]
+        streams = {} if counted is None or rows is None else {rows: counted.node}
+        return self._append_operator("aggregate", below, make, streams)
 
     def _can_share_rows(self, part: GroupPart) -> bool:
         """Whether other queries can group the rows of the same join."""
@@ -466,11 +478,19 @@ class Compiler:
 
     # ── all others ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _append_operator(self, kind: str, below: Sequence[ReadablePart], make: MakeOperator) -> ReadablePart:
+    def _append_operator(
+        self,
+        kind: str,
+        below: Sequence[ReadablePart],
+        make: MakeOperator,
+        streams: Mapping[Reader, Node] = MappingProxyType({}),
+    ) -> ReadablePart:
+        """`streams`: readers of streams that it has besides those of the parts below it."""
         id_, outlet = self._make_id(kind), Buffer()
         arcs = [part.outlet.open() for part in below]
         operator = make(self._make_unique_name(id_), arcs, outlet)
-        node = self.graph.add(operator, outlet, dict(zip(arcs, (part.node for part in below), strict=True)))
+        producers = dict(zip(arcs, (part.node for part in below), strict=True))
+        node = self.graph.add(operator, outlet, {**producers, **streams})
         compiled = OperatorQueryPart(id_, node, operator, tuple(below), tuple(arcs))
         self._parts.append(compiled)
         return compiled

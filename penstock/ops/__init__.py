@@ -1,7 +1,7 @@
 """Operators of the query graph, one a file. They depend only on the protocol in `protocol`."""
 
 from penstock.ops.aggregate.operator import AggregateOperator
-from penstock.ops.aggregate.reports import TimeReports
+from penstock.ops.aggregate.reports import Reports, RowReports, TimeReports
 from penstock.ops.aggregate.shared import SharedAggregation, WindowAggregates, can_be_sliced
 from penstock.ops.aggregate.sliding import SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
@@ -101,6 +101,8 @@ __all__ = [
     "ProjectionOperator",
     "RStreamOperator",
     "RankOperator",
+    "Reports",
+    "RowReports",
     "SavedState",
     "SequenceInput",
     "SequenceOperator",

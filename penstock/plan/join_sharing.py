@@ -122,7 +122,7 @@ def groups_one_window(part: GroupPart) -> bool:
     (source,) = below.sources
     window, shown = source.window, [expr for _, expr in (*plan.inputs, *plan.items)]
     exprs = shown if plan.having is None else [*shown, plan.having]
-    timed = window.lifetime is not None and not window.ends_late and source.freshness is None and plan.slide is None
+    timed = window.lifetime is not None and not window.ends_late and source.freshness is None and not plan.slides
     return isinstance(source.relation, Stream) and timed and not any(map(calls_user_function, exprs))
 
 

@@ -167,6 +167,14 @@ class SequencePart(PlanPart):
 
 
 @dataclass(frozen=True)
+class RowSlide:
+    """[ROWS n SLIDE rows]: a report whenever so many more rows of the stream have come."""
+
+    stream: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class GroupPlan:
     """The computation of a GROUP BY: `keys`, and `items` and `having` over keys and aggregates."""
 
@@ -174,6 +182,12 @@ class GroupPlan:
     items: Outputs
     having: Expr | None
     slide: int | None = None
+    row_slide: RowSlide | None = None
+
+    @property
+    def slides(self) -> bool:
+        """Whether it reports at each slide only."""
+        return self.slide is not None or self.row_slide is not None
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -422,8 +436,14 @@ def _describe_group(part: GroupPart) -> Properties:
     keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
     shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
     having = () if plan.having is None else (("having", to_sql(plan.having)),)
-    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input))),)
-    return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
+    return (("by", keys), *((("computes", shown),) if shown else ()), *having, *_describe_slide(part))
+
+
+def _describe_slide(part: GroupPart) -> Properties:
+    plan = part.plan
+    if plan.row_slide is not None:
+        return (("slide", f"{plan.row_slide.rows} rows of {plan.row_slide.stream}"),)
+    return () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input))),)
 
 
 def _find_time_type(part: PlanPart) -> object:

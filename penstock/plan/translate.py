@@ -39,6 +39,7 @@ from penstock.plan.query import (
     JoinPart,
     Outputs,
     PlanPart,
+    RowSlide,
     SetOperationPart,
     UnionPart,
 )
@@ -82,7 +83,9 @@ class Translation:
         else:
             # The binder refuses windows of one SELECT that slide by different amounts.
             slide = next((source.window.slide for source in body.sources if source.window.slide), None)
-            group = GroupPlan(body.group_by, items, body.having, slide)
+            counted = next((source for source in body.sources if source.window.row_slide), None)
+            row_slide = None if counted is None else RowSlide(counted.relation.name, counted.window.row_slide or 0)
+            group = GroupPlan(body.group_by, items, body.having, slide, row_slide)
             below = GroupPart(self._translate_rows(body, group.inputs), group)
         return DistinctPart(below, columns) if body.distinct else below
 

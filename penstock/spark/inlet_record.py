@@ -112,7 +112,10 @@ def _covers(before: StreamScan, scan: StreamScan) -> bool:
 
 
 def _covers_count(before: Window, window: Window) -> bool:
-    return before.partition == window.partition and (before.row_count or 0) >= (window.row_count or 0)
+    if window.row_slide is not None and window.row_slide != before.row_slide:
+        return False  # the rows that were dropped were no multiple of this slide
+    held, needed = ((each.row_count or 0) + (each.row_slide or 0) for each in (before, window))
+    return before.partition == window.partition and held >= needed
 
 
 def _covers_time(before: Window, window: Window) -> bool:

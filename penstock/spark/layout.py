@@ -124,6 +124,7 @@ class Layout:
         for side, select in enumerate(list_selects(body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
             keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name) or counts_partners
+            keeps_all |= len(select.sources) > 1 and _slides_by_rows(select)  # a report may be of any time ago
             for source, index in zip(select.sources, indexes, strict=False):  # the sources end first
                 stream, window = source.relation, kept.get(id(source), source.window)
                 if not isinstance(stream, Stream) or stream.name in self.spec.derived_streams:
@@ -220,6 +221,10 @@ class Layout:
             return source if inlet is None else replace(source, relation=inlet.declaration)
 
         return replace(query, body=map_sources(query.body, read_inlet))
+
+
+def _slides_by_rows(select: Select) -> bool:
+    return any(source.window.row_slide is not None for source in select.sources)
 
 
 def _has_open_end(source: Source) -> bool:

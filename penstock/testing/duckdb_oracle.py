@@ -289,9 +289,22 @@ class _DuckDBOracle:
 
         outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]
         having = _format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
+        counted = next((source for source in select.sources if source.window.row_slide is not None), None)
+        if counted is not None:
+            return self.store(_format_row_reports(rows, outputs, having, self.store_report_times(counted)))
         if slides:
             return self.store(_format_reports(rows, outputs, having, *slides))
         return self.store(_format_group(rows, outputs, having))
+
+    def store_report_times(self, source: Source) -> str:
+        """The instants at which the rows of a stream reach a multiple of the slide, each with the next."""
+        relation, time = self.register_relation(source.relation.name), quote(source.relation.time)  # type: ignore[union-attr]
+        return self.store(f"""
+            WITH numbered AS (
+                SELECT {time} AS instant, row_number() OVER (ORDER BY {time}, " arrival") AS n FROM {relation}
+                WHERE {time} IS NOT NULL
+            ), reached AS (SELECT DISTINCT instant FROM numbered WHERE n % {source.window.row_slide} = 0)
+            SELECT instant, coalesce(lead(instant) OVER (ORDER BY instant), {MAX_TIME}) AS until FROM reached""")
 
     # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -379,6 +392,15 @@ def _format_reports(rows: str, outputs: Sequence[str], having: str, slide: int) 
         SELECT {shown}, instant AS {BORN}, instant + {slide} AS {DIES}
         FROM reports JOIN {rows} USING (g) WHERE {BORN} <= instant AND instant < {DIES}
         GROUP BY g, instant HAVING {having}"""
+
+
+def _format_row_reports(rows: str, outputs: Sequence[str], having: str, times: str) -> str:
+    """The answers of groups at given instants, each until the next."""
+    shown = ", ".join(f"{text} AS c{place}" for place, text in enumerate(outputs))
+    return f"""
+        SELECT {shown}, instant AS {BORN}, until AS {DIES}
+        FROM {times} JOIN {rows} ON {BORN} <= instant AND instant < {DIES}
+        GROUP BY g, instant, until HAVING {having}"""
 
 
 _COPIES = {

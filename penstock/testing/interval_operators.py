@@ -7,9 +7,10 @@ changes; rows of different groups are never merged.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.cql import Select
@@ -82,11 +83,15 @@ def count_copies(kind: str, left: int, right: int) -> int:
 
 
 def compute_groups(
-    select: Select, rows: list[tuple[Mapping[str, Row], float, float]], classes: Mapping[str, type] | None = None
+    select: Select,
+    rows: list[tuple[Mapping[str, Row], float, float]],
+    classes: Mapping[str, type] | None = None,
+    arrivals: Mapping[str, Sequence[int]] | None = None,
 ) -> list[ValidRow]:
     """GROUP BY: one row for every group that has rows; without keys all rows are one group.
 
-    With SLIDE there is an answer at each multiple of it, which lasts until the next one; see `_compute_reports`.
+    With SLIDE there is an answer at each report, which lasts until the next one; see `_compute_reports`. `arrivals` are
+    the times of the tuples of each FROM item whose window slides by a number of rows, in order.
     """
     keys = [compile_expr(term) for term in select.group_by or ()]
     outputs = [_GroupExpr(item.expr, classes or {}) for item in select.items]
@@ -106,11 +111,29 @@ def compute_groups(
 
     slides = {s.window.slide for s in select.sources if s.window.slide is not None}
     valid = [ValidRow((env,), born, dies) for env, born, dies in rows]
+    for source in select.sources:
+        if source.window.row_slide is not None:
+            times = (arrivals or {})[source.alias]
+            instants = sorted(set(times[source.window.row_slide - 1 :: source.window.row_slide]))
+            return _compute_row_reports(valid, instants, at_an_instant)
     if not slides:
         return evaluate_over_time(valid, at_an_instant)
 
     (slide,) = slides
     return _compute_reports(valid, slide, at_an_instant)
+
+
+def _compute_row_reports(
+    rows: list[ValidRow],
+    instants: Sequence[int],
+    answer: Callable[[list[ValidRow]], Mapping[Hashable, tuple[Any, ...]]],
+) -> list[ValidRow]:
+    """A report at each instant, which lasts until the next."""
+    return [
+        ValidRow(values, at, until)
+        for at, until in itertools.pairwise([*instants, FOREVER])
+        for values in answer([row for row in rows if row.born <= at < row.dies]).values()
+    ]
 
 
 def _compute_reports(

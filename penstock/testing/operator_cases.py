@@ -150,7 +150,10 @@ class _QueryWriter:
             times = [rng.randint(1, 8) for _ in range(2)]
             unit = f" {self.unit}" if self.unit else ""
             stream = rng.choice(self.streams).name
-            items[0] = _FromText("P", f"{stream} [RANGE {times[0]}{unit} SLIDE {times[1]}{unit}] AS P")
+            window = f"RANGE {times[0]}{unit} SLIDE {times[1]}{unit}"
+            if rng.random() < 0.3:
+                window = f"ROWS {times[0]} SLIDE {times[1]}"
+            items[0] = _FromText("P", f"{stream} [{window}] AS P")
         names = [item.alias for item in items]
         if keys is None:
             keys = rng.sample([f"{a}.{c}" for a in names for c in ("x", "y", "s", "b", "v", "dt")], rng.randint(1, 2))

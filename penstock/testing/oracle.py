@@ -219,7 +219,9 @@ def _compute_select(
     else:
         found = _match_sequence(select, select.sequence.mode, given)
     if select.group_by is not None:
-        answer = compute_groups(select, [(c.rows, c.born, c.dies) for c in found], classes)
+        counted = [source for source in select.sources if source.window.row_slide is not None]
+        arrivals = {each.alias: _list_times(each, given) for each in counted}
+        answer = compute_groups(select, [(c.rows, c.born, c.dies) for c in found], classes, arrivals)
     else:
         items = [compile_expr(item.expr) for item in select.items]
         answer = [ValidRow(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
@@ -259,6 +261,11 @@ def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
         return _compute_row_lifetimes(rows, time, window.row_count, window.partition)
     lasts = FOREVER if window.lifetime is None else window.lifetime
     return [ValidTuple(row, row[time], row[time] + lasts) for row in rows]
+
+
+def _list_times(source: Source, given: Mapping[str, pa.Table]) -> list[int]:
+    """The times of all tuples of a stream, in order."""
+    return sorted(int(each.born) for each in compute_lifetimes(source, given[source.relation.name.casefold()]))
 
 
 def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, count: int, by: tuple[str, ...]) -> list[ValidTuple]:

@@ -86,7 +86,14 @@ def test_full_error_message() -> None:
         (f"SELECT value FROM temperature [ROWS 1{'0' * 30}]", "INVALID_WINDOW", "1000", "ROWS takes"),
         ("SELECT CAST('1e999999999' AS BIGINT) FROM trades", "CANNOT_CAST", "'1e999999999'", "read as bigint"),
         ("SELECT value FROM temperature [ROWS 5 MINUTES]", "INVALID_WINDOW", "5 MINUTES", "write RANGE"),
-        ("SELECT value FROM temperature [ROWS 5 SLIDE 1]", "SLIDE_WITHOUT_RANGE", "SLIDE", "after a RANGE"),
+        (
+            "SELECT value FROM temperature [PARTITION BY value ROWS 5 SLIDE 1]",
+            "SLIDE_WITHOUT_RANGE", "SLIDE", "after a RANGE",
+        ),
+        (
+            "SELECT value FROM temperature [ROWS 5 SLIDE 1]",
+            "UNSUPPORTED_SLIDE_WITHOUT_AGGREGATE", "[ROWS 5 SLIDE 1]", "this query has none",
+        ),
         ("SELECT value FROM temperature [PARTITION BY z ROWS 5]", "UNKNOWN_COLUMN", "z", "temperature has"),
         ("SELECT value FROM temperature, rooms [NOW]", "WINDOW_ON_TABLE", "[NOW]", "takes no window"),
         ("SELECT value FROM temperature, ticks", "TIME_TYPES_DIFFER", "ticks", "ticks in bigint"),

@@ -48,6 +48,7 @@ def test_duration_and_slide_belong_to_range() -> None:
         (Range(3_600_000_000, 60_000_000), TIMES, "[RANGE 1 hour SLIDE 1 minute]"),
         (Range(1_500), TIMES, "[RANGE 1500 microseconds]"),
         (Rows(3), TIMES, "[ROWS 3]"),
+        (Rows(3, 2), TIMES, "[ROWS 3 SLIDE 2]"),
         (PartitionedRows(3, ("k", "x")), TIMES, "[PARTITION BY k, x ROWS 3]"),
         (NOW, TIMES, "[NOW]"),
         (UNBOUNDED, TIMES, "[UNBOUNDED]"),
@@ -57,7 +58,7 @@ def test_window_text_binds_to_the_window(window: Window, time_type: pa.DataType,
     assert window.text(time_type) == text
     catalog = Catalog()
     catalog.relations.add(Stream("s", pa.schema({"k": TICKS, "x": TICKS, "ts": time_type}), "ts"))
-    group = " GROUP BY k" if window.slide else ""
+    group = " GROUP BY k" if window.slides else ""
     body = bind_query(f"SELECT k FROM s {text}{group}", catalog).body
     assert isinstance(body, Select)
     assert body.sources[0].window == window

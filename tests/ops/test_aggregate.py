@@ -151,8 +151,84 @@ def test_slides_must_agree() -> None:
         made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 4 SLIDE 2] AS a, S [RANGE 4 SLIDE 4] AS b")
     with pytest.raises(ps.QueryError, match="write SLIDE 2 or more"):
         made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 2000000 SLIDE 1]")
+    with pytest.raises(ps.QueryError, match="write SLIDE 2 or more"):
+        made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 2000000 SLIDE 1]")
     with pytest.raises(ps.QueryError, match="SLIDE_WITHOUT_RANGE"):
-        made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 4 SLIDE 2]")
+        made.query("q", "SELECT COUNT(*) AS n FROM S [PARTITION BY k ROWS 4 SLIDE 2]")
+    for other in ("RANGE 4 SLIDE 2", "ROWS 4 SLIDE 2"):
+        with pytest.raises(ps.QueryError, match="SLIDES_DIFFER"):
+            made.query("q", f"SELECT COUNT(*) AS n FROM S [ROWS 4 SLIDE 2] AS a, S [{other}] AS b")
+
+
+def test_row_slide_reports_after_so_many_rows() -> None:
+    """Rows count whether or not they pass; several multiples in one instant are one report."""
+    given = [{"ts": t, "i": t} for t in (1, 2, 3, 4, 4, 4, 4, 9)]
+    text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [ROWS 3 SLIDE 2]"
+    assert answers(text, *given) == [(2, 3, 2), (3, 12, 4), (3, 17, 9)]
+    assert answers(f"DSTREAM ({text})", *given) == [(2, 3, 4), (3, 12, 9)]
+    assert answers(f"{text} WHERE i < 3", *given) == [(2, 3, 2)]  # an empty window has no report
+    assert answers("SELECT k, COUNT(*) AS n FROM S [ROWS 1 SLIDE 1] GROUP BY k", *given[:3]) == [
+        (None, 1, 1), (None, 1, 2), (None, 1, 3),
+    ]  # fmt: skip
+
+
+def test_row_slide_repeats_answers_of_rows_that_fail() -> None:
+    """The answer stays, and is reported again, while rows come that are not in it."""
+    given = [{"ts": 1, "i": 1}, *({"ts": t, "i": 0} for t in range(2, 6))]
+    assert answers("SELECT COUNT(*) AS n FROM S [ROWS 9 SLIDE 2] WHERE i = 1", *given) == [(1, 2), (1, 4)]
+
+
+def test_row_slide_waits_for_frontier() -> None:
+    made = engine()
+    made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 10 SLIDE 2]")
+    assert made.push({"S": rows({"ts": 3}, {"ts": 10})})["q"].num_rows == 0  # another tuple of 10 may arrive
+    assert made.push({"S": rows({"ts": 10}, {"ts": 11})})["q"].to_pylist() == [{"n": 3, "_ts": 10}]
+
+
+def test_row_slide_counts_from_the_start_of_the_query() -> None:
+    made = engine()
+    made.push({"S": rows({"ts": 1}, {"ts": 2}, {"ts": 3})})
+    made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 10 SLIDE 2]")
+    found = made.push({"S": rows(*({"ts": t} for t in (4, 5, 6, 7)))}, {"S": 8})["q"].to_pylist()
+    assert found == [{"n": 2, "_ts": 5}, {"n": 4, "_ts": 7}]
+
+
+def test_row_slide_does_not_count_rows_held_at_its_start() -> None:
+    made = ps.Engine()
+    made.stream("S", SCHEMA, time="ts", lateness=5)
+    made.push({"S": rows({"ts": 1}, {"ts": 2}, {"ts": 3})})
+    made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 10 SLIDE 2]")
+    found = made.push({"S": rows(*({"ts": t} for t in (4, 5, 6, 7)))}, {"S": 8})["q"].to_pylist()
+    assert found == [{"n": 2, "_ts": 5}, {"n": 4, "_ts": 7}]
+
+
+def test_row_slide_advances_what_reads_it() -> None:
+    """Time passes a sliding aggregate whose reports are far away."""
+    made = engine()
+    made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 1000 SLIDE 1000] UNION ALL SELECT i AS n FROM S [NOW]")
+    assert made.push({"S": rows({"ts": 3, "i": 7})}, {"S": 8})["q"].to_pylist() == [{"n": 7, "_ts": 3}]
+
+
+@pytest.mark.parametrize("pushes", [1, 2, 3, 4])
+def test_snapshots_between_row_slides(pushes: int) -> None:
+    """A restored engine goes on counting where the saved one was."""
+    text = "SELECT COUNT(*) AS n FROM S [ROWS 3 SLIDE 2] EMIT CHANGES"
+    given = [{"ts": t} for t in (1, 2, 2, 5, 6, 9, 9)]
+    made = engine()
+    made.query("q", text)
+    found = []
+    for number, row in enumerate(given, 1):
+        found += made.push({"S": rows(row)})["q"].to_pylist()
+        if number >= pushes:
+            made = ps.Engine.restore(made.snapshot())
+    found += made.flush()["q"].to_pylist()
+    assert [tuple(row.values()) for row in found] == answers(text, *given)
+
+
+def test_row_slide_is_explained() -> None:
+    made = engine()
+    made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 3 SLIDE 2]")
+    assert "slide: 2 rows of S" in str(made.explain("q"))
 
 
 # ── user-defined aggregates ──────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,8 @@ from function_calls import COLUMNS, POOLS, TEMPLATES, write_call
 from spark_support import merge_pushes, run_embedded
 
 from penstock.cql import Stream
-from penstock.spark.worker.cell_state import OutputRow
+from penstock.spark.worker.cell_state import CellCache, OutputRow
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, Push, random_case, random_operators_text
 from penstock.testing.closing_cases import random_closing_case
 from penstock.testing.frame_cases import random_frames_case
@@ -28,6 +30,10 @@ KINDS = [
     "SELECT k, COUNT(*) AS n, SUM(v) AS s, MAX(v) AS m FROM A [RANGE 20] GROUP BY k",
     "SELECT COUNT(*) AS n FROM A [RANGE 20 SLIDE 7]",
     "SELECT k, AVG(v) AS a FROM A [RANGE 30 SLIDE 10] GROUP BY k HAVING COUNT(*) > 2",
+    "SELECT k, COUNT(*) AS n FROM A [ROWS 7 SLIDE 4] GROUP BY k EMIT CHANGES",
+    "DSTREAM (SELECT COUNT(*) AS n FROM A [ROWS 2 SLIDE 5] WHERE v > 0)",
+    "SELECT B.v, COUNT(*) AS n FROM A [ROWS 5 SLIDE 3], B [RANGE 8] WHERE A.k = B.k GROUP BY B.v EMIT CHANGES",
+    "SELECT n, COUNT(*) AS c FROM (SELECT COUNT(*) AS n FROM A [ROWS 6 SLIDE 3] GROUP BY k) AS t GROUP BY n",
     "SELECT A.k, COUNT(*) AS n FROM A [RANGE 9], B [ROWS 4] WHERE A.k = B.k GROUP BY A.k",
     "SELECT k % 2 AS odd, v, SUM(k) AS s FROM A [PARTITION BY v, k ROWS 2] GROUP BY k % 2, v",
     "SELECT B.v, COUNT(*) AS n FROM A [ROWS 5], B [RANGE 8] WHERE A.k = B.k GROUP BY B.v",
@@ -97,6 +103,19 @@ def test_faults_and_restarts_lose_nothing(query: str) -> None:
         for step in list_pushes(case):
             outputs += push_until_committed(cluster, step, rng)
         assert run_embedded(case, {"q": query})["q"].num_rows
+        check(seed, case, cluster, outputs, {"q": query})
+
+
+@pytest.mark.parametrize("query", [query for query in KINDS if "ROWS" in query and "SLIDE" in query])
+def test_row_slides_of_cells_that_are_always_rebuilt(query: str) -> None:
+    """A rebuilt cell counts on, and knows the rows of its last report, although dead rows are dropped."""
+    for seed in range(4):
+        case = draw_case(random.Random(seed), query)
+        cluster = Cluster(replace(build_spec(case, {"q": query}, 2), maintenance=SMALLEST))
+        outputs: list[OutputRow] = []
+        for step in list_pushes(case):
+            cluster.caches[0] = CellCache()
+            outputs += cluster.push(step, lambda: 0)
         check(seed, case, cluster, outputs, {"q": query})
 
 

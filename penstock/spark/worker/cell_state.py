@@ -39,6 +39,7 @@ from penstock.spark.worker.segments import (
     cut_rows,
     drop_dead_rows,
     find_needed_inlets,
+    keep_newest_rows,
 )
 from penstock.state import decode_table, encode_table
 
@@ -55,6 +56,7 @@ _ROW_BYTES = 8 * 2**20
 """About the largest size of the data in one output row."""
 
 
+_ALL_ROWS = 2**62
 HEADER_KEY = (0, 0)
 """The key of the header: versions, and so segments, begin with 1."""
 
@@ -219,18 +221,21 @@ class CellAttempt(ABC, Generic[Written]):
         return cell, "rebuild"
 
     def _load_rows(
-        self, segments: Sequence[Segment], wanted_inlets: Sequence[frozenset[int]] | None = None
+        self, segments: Sequence[Segment], needed: Sequence[Mapping[int, int]] | None = None
     ) -> dict[int, pa.Table]:
-        """The rows of segments by inlet, in order of arrival; of all inlets or of some."""
+        """The rows of segments by inlet, in order of arrival: all, or as many as each inlet needs, the newest."""
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
-        for item, wanted in zip(segments, wanted_inlets or [frozenset(schemas)] * len(segments), strict=True):
+        times = {inlet.number: inlet.stream.time for inlet in self._layout.inlets}
+        everything = dict.fromkeys(schemas, _ALL_ROWS)
+        for item, wanted in zip(segments, needed or [everything] * len(segments), strict=True):
             value = self._state.getValue(item.key)
             if value is None:
                 raise InternalError("SEGMENT_MISSING", f"segment {item.first}-{item.last} is not in the state")
             for inlet, blob in split_blobs(bytes(value[0])).items():
                 if inlet in schemas and inlet in wanted:
-                    found.setdefault(inlet, []).append(decode_table(blob).select(schemas[inlet].names))
+                    rows = decode_table(blob).select(schemas[inlet].names)
+                    found.setdefault(inlet, []).append(keep_newest_rows(rows, times[inlet], wanted[inlet]))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +271,7 @@ class CellAttempt(ABC, Generic[Written]):
     def _rewrite_segments(
         self,
         segments: list[Segment],
-        alive: Sequence[frozenset[int]],
+        alive: Sequence[Mapping[int, int]],
         start: int,
         end: int,
         bounds: Mapping[int, int],

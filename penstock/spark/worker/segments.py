@@ -4,6 +4,9 @@ A segment holds the rows of consecutive versions (micro-batches), by inlet. It i
 and rewritten without them when most are dead. Small segments are merged into larger ones, so that there are few, up to
 a size that a micro-batch can write without a long pause. The rows of a larger micro-batch are several segments. A row
 is dead if no later result can contain it: later results are at or after the smallest frontier.
+
+A window that slides by m rows reports at multiples of m, and the rows of its last report leave at the next one. So its
+dead rows are dropped in multiples of m, the oldest first: then a rebuilt cell counts on from the same remainder.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import lcm
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.cql import Window
 from penstock.spark.layout import StreamInlet
 from penstock.state import Maintenance, flatten_column, flatten_table, to_ticks
 
@@ -99,20 +104,36 @@ def _read_times(table: pa.Table, time: str) -> NDArray[np.int64]:
 
 def find_needed_inlets(
     segments: Sequence[Segment], inlets: Iterable[StreamInlet], bounds: Mapping[int, int]
-) -> list[frozenset[int]]:
-    """For every segment, the inlets with rows that may not be dead.
+) -> list[dict[int, int]]:
+    """For every segment, the inlets with rows that may not be dead, each with the number of these rows.
 
     `bounds`: by inlet, the first instant whose answer is not known yet.
     """
     known = {inlet.number: inlet for inlet in inlets}
     return [
-        frozenset(
-            number
+        {
+            number: needed
             for number, span in item.spans.items()
-            if number in known and _is_alive(known[number], span, bounds[number], segments[place + 1 :])
-        )
+            if number in known and (needed := _count_needed(known[number], span, bounds[number], segments[place + 1 :]))
+        }
         for place, item in enumerate(segments)
     ]
+
+
+def _count_needed(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> int:
+    """How many rows of a span are needed: all, or if all are dead, those that are no multiple of a slide."""
+    rows, _, _ = span
+    return rows if _is_alive(inlet, span, bound, later) else rows % _find_multiple(inlet)
+
+
+def _find_multiple(inlet: StreamInlet) -> int:
+    """Rows of an inlet are dropped in multiples of this number."""
+    return lcm(*(scan.window.row_slide for scan in inlet.scans if scan.window.row_slide is not None))
+
+
+def _count_kept(window: Window) -> int:
+    """How many rows a ROWS window keeps: those that its last report needs."""
+    return (window.row_count or 0) + (window.row_slide or 0)
 
 
 def _is_alive(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> bool:
@@ -125,7 +146,7 @@ def _is_alive(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later:
         if window.row_count is None:
             if window.lifetime is None or top + window.lifetime >= bound:
                 return True
-        elif window.partition or _count_following(inlet.number, top, bound, later) < window.row_count:
+        elif window.partition or _count_following(inlet.number, top, bound, later) < _count_kept(window):
             return True
     return False
 
@@ -137,7 +158,7 @@ def _count_following(inlet: int, top: int, bound: int, later: Sequence[Segment])
 
 
 def choose_rewrite(
-    segments: Sequence[Segment], alive: Sequence[frozenset[int]], maintenance: Maintenance
+    segments: Sequence[Segment], alive: Sequence[Mapping[int, int]], maintenance: Maintenance
 ) -> tuple[int, int] | None:
     """The next segments to rewrite, as a slice; `alive`: the result of `find_needed_inlets`.
 
@@ -146,7 +167,7 @@ def choose_rewrite(
     """
     end, count = len(segments) - maintenance.newest_segments, maintenance.merged_segments
     for place in range(end):
-        if 2 * sum(segments[place].spans[number][0] for number in alive[place]) < segments[place].rows:
+        if 2 * sum(alive[place].values()) < segments[place].rows:
             return place, place + 1
     for start in range(end - count, -1, -1):
         group = segments[start : start + count]
@@ -158,6 +179,14 @@ def choose_rewrite(
     return None
 
 
+def keep_newest_rows(table: pa.Table, time: str, count: int) -> pa.Table:
+    """The newest rows of a table in order of arrival."""
+    if table.num_rows <= count:
+        return table
+    order = np.argsort(_read_times(table, time), kind="stable")
+    return table.take(pa.array(np.sort(order[table.num_rows - count :])))
+
+
 def drop_dead_rows(table: pa.Table, inlet: StreamInlet, bound: int) -> pa.Table:
     """The rows of one inlet, in order of arrival, that may be valid at `bound`."""
     times = _read_times(table, inlet.stream.time)
@@ -167,12 +196,20 @@ def drop_dead_rows(table: pa.Table, inlet: StreamInlet, bound: int) -> pa.Table:
         if scan.keeps_all:
             return table
         if window.row_count is not None:
-            alive |= _count_followers(table, times, bound, window.partition) < window.row_count
+            alive |= _count_followers(table, times, bound, window.partition) < _count_kept(window)
         elif window.lifetime is None:
             return table
         else:
             alive |= times >= bound - window.lifetime
+    _keep_remainder(alive, times, _find_multiple(inlet))
     return table if alive.all() else table.filter(pa.array(alive))
+
+
+def _keep_remainder(alive: NDArray[np.bool_], times: NDArray[np.int64], multiple: int) -> None:
+    """Mark the newest of the dead rows as alive, so that the others are a multiple."""
+    dead = np.flatnonzero(~alive)
+    if kept := dead.size % multiple:
+        alive[dead[np.argsort(times[dead], kind="stable")[-kept:]]] = True
 
 
 def _count_followers(
