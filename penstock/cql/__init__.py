@@ -34,6 +34,7 @@ from penstock.cql.bound import (
     reads_final_joins,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
+from penstock.cql.clock_freshness import reads_clock, refuse_clock_reader
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
 from penstock.cql.declarations import Duration, describe_stream
 from penstock.cql.durations import format_duration, parse_duration
@@ -134,8 +135,10 @@ __all__ = [
     "name_changes",
     "parse_duration",
     "read_script",
+    "reads_clock",
     "reads_final_joins",
     "redact",
+    "refuse_clock_reader",
     "resolve_secret",
     "resolve_secrets",
     "secret",

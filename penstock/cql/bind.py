@@ -21,6 +21,7 @@ from penstock.cql.bound import (
     View,
 )
 from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
+from penstock.cql.clock_freshness import check_clock_freshness, refuse_clock_reader
 from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
@@ -71,6 +72,7 @@ def bind_view(text: str, catalog: Catalog) -> Query:
 
 def _check_view(query: Query, origin: Origin, span: Span) -> None:
     """A view is the answer of its query, not a stream of the answer's changes."""
+    refuse_clock_reader("the view", query)
     if query.emit != "istream" or _EXPLICIT_ISTREAM.match(query.text):
         message = (
             "a view is a relation: write its SELECT alone, and ISTREAM, DSTREAM, RSTREAM or EMIT CHANGES in the "
@@ -113,7 +115,9 @@ def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) ->
     emit = syntax.emit
     if emit == "close":
         emit, body = bind_window_close(body, syntax.span, origin)
-    return Query(origin.text[slice(*syntax.span)], emit, body, syntax.span[0])
+    query = Query(origin.text[slice(*syntax.span)], emit, body, syntax.span[0])
+    check_clock_freshness(query, origin, syntax.span)
+    return query
 
 
 def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -> Statement:

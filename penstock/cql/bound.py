@@ -54,6 +54,8 @@ class Source:
     freshness: int | None = None
     hidden: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns that the planner adds; no text can name them."""
+    clock_freshness: bool = False
+    """Whether FRESHNESS compares with the clock at which a result leaves."""
     span: Span | None = field(default=None, compare=False)
     """Its place in the text that was bound."""
 

@@ -37,7 +37,7 @@ _QUOTED_TOKENS = frozenset(
     }
 )
 # Words that can follow a number and are not a misspelled unit.
-_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS"})
+_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS", "BY"})
 
 
 _DEPTHS = {"(": 1, "<": 1, ")": -1, ">": -1}

@@ -15,6 +15,7 @@ from penstock.cql.from_parser import SEQUENCE_ADVICE, UNSUPPORTED_CLAUSES, FromP
 from penstock.cql.syntax import (
     Amount,
     BodySyntax,
+    FreshnessSyntax,
     FromSyntax,
     Name,
     QuerySyntax,
@@ -62,7 +63,7 @@ class _SelectClauses:
     having: exp.Expr | None = None
     qualify: exp.Expr | None = None
     top: TopSyntax | None = None
-    freshness: tuple[tuple[Name, Amount], ...] = ()
+    freshness: tuple[FreshnessSyntax, ...] = ()
     windows: tuple[tuple[Name, exp.Expr], ...] = ()
 
 
@@ -343,8 +344,12 @@ class QueryParser(FromParser):
         self._advance()
         return clause
 
-    def _read_freshness(self) -> tuple[Name, Amount]:
-        return self.read_name("an alias of FROM"), self.read_amount("a duration such as 12 MINUTES")
+    def _read_freshness(self) -> FreshnessSyntax:
+        alias, amount = self.read_name("an alias of FROM"), self.read_amount("a duration such as 12 MINUTES")
+        by_clock = bool(self._match_text_seq("BY"))
+        if by_clock:
+            self.expect_words("CLOCK")
+        return FreshnessSyntax(alias, amount, by_clock)
 
     def _read_sequence(self) -> tuple[tuple[SourceSyntax, ...], SeqMode]:
         first = self._curr

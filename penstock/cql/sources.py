@@ -72,11 +72,12 @@ def _check_step(source: Source, syntax: SourceSyntax, origin: Origin) -> None:
 def bind_freshness(sources: Sequence[Source], select: SelectSyntax, origin: Origin) -> tuple[Source, ...]:
     """The FROM items with their FRESHNESS."""
     bound_sources = list(sources)
-    for alias, amount in select.freshness:
+    for written in select.freshness:
+        alias, amount = written.alias, written.amount
         position, stream = _find_freshness_stream(alias, amount, bound_sources, origin)
         bound = convert_amount(amount, stream.time_type, origin)
         _check_freshness(bound, bound_sources[position], alias, amount, origin)
-        bound_sources[position] = replace(bound_sources[position], freshness=bound)
+        bound_sources[position] = replace(bound_sources[position], freshness=bound, clock_freshness=written.by_clock)
     return tuple(bound_sources)
 
 

@@ -34,6 +34,15 @@ class Amount:
 
 
 @dataclass(frozen=True)
+class FreshnessSyntax:
+    """FRESHNESS alias amount [BY CLOCK]."""
+
+    alias: Name
+    amount: Amount
+    by_clock: bool
+
+
+@dataclass(frozen=True)
 class RangeSyntax:
     size: Amount
     slide: Amount | None
@@ -136,7 +145,7 @@ class SelectSyntax:
     qualify: exp.Expr | None
     top: TopSyntax | None
     distinct_on: tuple[exp.Expr, ...]
-    freshness: tuple[tuple[Name, Amount], ...]
+    freshness: tuple[FreshnessSyntax, ...]
     windows: tuple[tuple[Name, exp.Expr], ...] = ()
     """The windows of OVER that the clause WINDOW name AS (...) names."""
 

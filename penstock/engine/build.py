@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.cql import Query, Stream, View, bind_query, bind_view
+from penstock.cql import Query, Stream, View, bind_query, bind_view, refuse_clock_reader
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import Compiler
 from penstock.engine.components import EngineComponents
@@ -67,6 +67,7 @@ class QueryBuilder:
         query = text if isinstance(text, Query) else self._bind(text, view=request.view)
         if request.plan is not None:
             require_plan(request.plan)
+        self._check_clock(name, query, read=request.declares)
         state, demand = self._options.choose_policy(request.state, request.demand)
         rows = {table: data.num_rows for table, data in self._relations.tables.items()}
         context = PlanningContext(request.plan, rows, self._relations.stream_ranks)
@@ -79,6 +80,19 @@ class QueryBuilder:
             plan_given=request.plan is not None, history=request.history,
             budget_scope=self._budgets.budget_scope(name),
         )  # fmt: skip
+
+    def _check_clock(self, name: str, query: Query, *, read: bool) -> None:
+        """Refuse a bound of freshness by the clock without a clock, or in what other queries read."""
+        if read:
+            refuse_clock_reader(name, query)
+        for source in query.body.inputs:
+            stream = source.relation
+            if source.clock_freshness and isinstance(stream, Stream) and not self._relations.streams.has_clock(stream):
+                message = (
+                    f"{name}: FRESHNESS {source.alias} BY CLOCK compares times with the clock, but {stream.time} "
+                    "counts ticks: give Engine(clock=...) a function that returns ticks"
+                )
+                raise QueryError("CLOCK_NEEDED", message, query=name)
 
     def _bind(self, text: str, *, view: bool) -> Query:
         return (bind_view if view else bind_query)(text, self._relations.catalog)

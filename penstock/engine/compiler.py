@@ -386,7 +386,7 @@ class Compiler:
         """A join whose rows are the results. Rows that need no tests of their own are built when the user reads."""
         choice = self._request_join(part, INSERTS, nested=True)
         need = choice.need
-        if need.common_lifetime is None or need.residuals or need.freshness_checks:
+        if need.common_lifetime is None or need.residuals or need.freshness_checks or need.clock_checks:
             return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
         member = Member(self._make_id("join"), need, choice.renaming, INSERTS)
         node, join = self._place_member(choice, member)
@@ -417,7 +417,8 @@ class Compiler:
 
     def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
-        member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, mode)
+        clock = self.relations.streams.read_clock
+        member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, mode, clock)
         node, join = self._place_member(choice, member)
         placed = BufferedJoinPart(node, choice.request.part, join, member, choice.subqueries, outlet)
         self._add_join(placed)

@@ -143,7 +143,10 @@ class JoinRegistry:
         """Let the joins store tuples inside, where possible, without joining them."""
         for join in self:
             join.begin_loading()
+        stale = [(member, member.stale) for join in self for member in join.shared_join.members]
         yield
+        for member, count in stale:  # what was left out is counted where it was found
+            member.stale = count
         for join in self:
             join.end_loading()
 

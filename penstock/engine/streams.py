@@ -126,9 +126,13 @@ class StreamRegistry:
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
         return NewSource(kind(id_, stream, outlet, self._choose_clock(stream)), outlet)
 
+    def has_clock(self, stream: Stream) -> bool:
+        """Whether there is a clock in the unit of the time column."""
+        return self._clock_in_ticks or pa.types.is_timestamp(stream.time_type)
+
     def _check_clock(self, stream: Stream) -> None:
         """Refuse `ahead` without a clock in the unit of the time column."""
-        if not self._clock_in_ticks and not pa.types.is_timestamp(stream.time_type):
+        if not self.has_clock(stream):
             message = (
                 f"{stream.name}: ahead compares times with the clock, but {stream.time} counts ticks: "
                 "give Engine(clock=...) a function that returns ticks"
@@ -137,8 +141,8 @@ class StreamRegistry:
 
     def _choose_clock(self, stream: Stream) -> Callable[[], int]:
         """The clock that advances a stream: that of the engine, or the highest frontier of the other streams."""
-        if self._clock_in_ticks or pa.types.is_timestamp(stream.time_type):
-            return self._read_clock
+        if self.has_clock(stream):
+            return self.read_clock
         if stream.timestamps != "external":
             raise QueryError(
                 "CLOCK_NEEDED",
@@ -154,7 +158,8 @@ class StreamRegistry:
             default=int(ALWAYS),
         )
 
-    def _read_clock(self) -> int:
+    def read_clock(self) -> int:
+        """The clock of the engine in ticks."""
         now = self._clock()
         return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
@@ -176,7 +181,7 @@ class StreamRegistry:
         if stream.key and OPERATION in stream.schema.names and OPERATION not in table.schema.names:
             table = table.append_column(OPERATION, pa.nulls(table.num_rows, pa.string()))
         if stream.timestamps == "external":
-            now = None if stream.ahead is None else self._read_clock()
+            now = None if stream.ahead is None else self.read_clock()
             rows = split_bad_rows(stream, fit_columns(stream.name, table, stream.schema), now)
         else:
             rows = split_null_columns(

@@ -41,6 +41,8 @@ class JoinRequirement:
     """The maximum age of a tuple under a budget: the declared FRESHNESS, else the window."""
     scope: frozenset[str] | None = None
     """The items that the query reads, if it does not read all items of the join."""
+    clock_checks: tuple[tuple[str, int], ...] = ()
+    """The streams whose tuples are compared with the clock when a result leaves, with the maximum age."""
 
     @cached_property
     def freshness_checks(self) -> tuple[tuple[str, int], ...]:
@@ -85,6 +87,7 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
         tuple((name, renamed(expr)) for name, expr in part.outputs),
         tuple((renaming[s.alias], bound) for s in part.sources if (bound := _find_freshness(s)) < UNLIMITED),
         frozenset(renaming.values()) if nested else None,
+        tuple((renaming[s.alias], s.freshness) for s in part.sources if s.clock_freshness and s.freshness is not None),
     )
 
 

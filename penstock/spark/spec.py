@@ -13,7 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.adapt import EngineOrder
-from penstock.cql import Catalog, Query, Source, Stream, Table, bind_query, build_schema, format_type
+from penstock.cql import (
+    Catalog,
+    Query,
+    Source,
+    Stream,
+    Table,
+    bind_query,
+    build_schema,
+    format_type,
+    reads_clock,
+    refuse_clock_reader,
+)
+from penstock.errors import QueryError
 from penstock.spark.from_items import map_sources
 from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
@@ -101,6 +113,11 @@ class PipelineSpec:
             return replace(source, relation=replace(relation, name=copies[relation.name]))
 
         bound = bind_query(query.text, self.catalog)
+        if query.derived:
+            refuse_clock_reader(query.name, bound)
+        if reads_clock(bound) and not pa.types.is_timestamp(bound.time_type):
+            message = f"{query.name}: FRESHNESS BY CLOCK compares times with the clock, but its streams count ticks"
+            raise QueryError("CLOCK_NEEDED", message, query=query.name)
         return replace(bound, body=map_sources(bound.body, read_copy)) if copies else bound
 
     def describe(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from cell_support import Cluster
 from spark_support import read_stream, wait_until, write_file
 
 import penstock as ps
@@ -17,8 +19,10 @@ from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.batch import read_batch
+from penstock.spark.worker.cell_state import METRICS, CellCache
 from penstock.spark.worker.pack import Packer
 from penstock.state import encode_table
+from penstock.testing import Push
 
 X = pa.schema([("x", pa.int64())])
 TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
@@ -126,3 +130,30 @@ def test_idle_streams_and_repeatable_timestamps(spark: Any, tmp_path: Path) -> N
     stamps = [t for batch in sorted(kept.batches) for t in kept.batches[batch].column("_ts").to_pylist()]
     assert stamps == sorted(stamps)
     assert abs(stamps[-1] - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+def test_results_that_leave_late_on_cells() -> None:
+    """FRESHNESS BY CLOCK: a cell leaves out what is too old by the clock, and counts it once, also when rebuilt."""
+    text = "SELECT a.x FROM a [RANGE 1 HOUR], b [RANGE 1 HOUR] WHERE a.x = b.x FRESHNESS a 1 HOUR BY CLOCK"
+    streams = tuple(ps.cql.catalog.Stream(name, TIMED, "ts") for name in "ab")
+    cluster = Cluster(PipelineSpec(streams, {}, (QuerySpec("q", text),), 1))
+    now, found, stale = datetime.now(UTC).replace(tzinfo=None), [], 0.0
+    for age in (timedelta(hours=2), timedelta(minutes=5), timedelta(0)):
+        rows = pa.table({"ts": [now - age], "x": [7]}, schema=TIMED)
+        cluster.caches[0] = CellCache()
+        out = cluster.push(Push({"a": rows, "b": rows}))
+        found.append(sum(table.num_rows for table in cluster.decode_tables(out, "result", "q")))
+        stale += sum(json.loads(data)["cell"]["q"]["stale"] for _, kind, _, _, data in out if kind == METRICS)
+    assert found == [0, 1, 3]
+    assert stale == 1
+
+
+@pytest.mark.parametrize(("kind", "derived", "error"), [
+    (TICKS, False, "CLOCK_NEEDED"), (TIMED, True, "CLOCK_WOULD_DISTORT"),
+])  # fmt: skip
+def test_freshness_by_clock_is_refused(kind: pa.Schema, derived: bool, error: str) -> None:
+    bound = "9" if kind is TICKS else "9 SECONDS"
+    query = QuerySpec("q", f"SELECT x FROM s FRESHNESS s {bound} BY CLOCK", derived=derived)
+    spec = PipelineSpec((ps.cql.catalog.Stream("s", kind, "ts"),), {}, (query,), 1)
+    with pytest.raises(ps.PenstockError, match=error):
+        spec.bind(query)

@@ -38,7 +38,7 @@ class KeyCount:
         first = max(first, self._cursor)
         self._cursor = max(first, min(mark, first + most))
         codes = store.indexes.encode_keys(self._key, np.arange(first, self._cursor))
-        self._codes.add(codes[codes >= 0])
+        self._codes.add_many(codes[codes >= 0])
         return self._cursor >= mark
 
     def is_within(self, complete: CodeSet) -> bool:

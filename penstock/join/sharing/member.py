@@ -9,13 +9,13 @@ State: the living rows, if the member emits ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 from penstock.expr import Column, compute_mask, evaluate
 from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
@@ -63,6 +63,10 @@ class Member:
         """Whether its rows are built when they are read, not at once."""
         return True
 
+    def _read_clock(self) -> int:
+        """The clock, for bounds of freshness that compare with it."""
+        raise InternalError("NO_CLOCK", f"{self.name} has no clock")
+
     def find_next_end(self) -> int | None:
         """When the next end of one of its rows is due, as far as is known."""
         return self.expirations.next_due()
@@ -92,11 +96,16 @@ class Member:
         return places if own is None else filter_positions(places, own, narrowed=True)
 
     def _drop_stale(self, matches: MatchBatch, places: I64 | None) -> I64 | None:
-        """The combinations without a stale part, tested at the instant they are born."""
-        if not matches.origin.under_budget or not self.need.freshness_checks:
+        """The combinations without a stale part, tested at the instant they are born, and by the clock."""
+        young = []
+        if matches.origin.under_budget:
+            born, checks = matches.rows.born, self.need.freshness_checks
+            young += [compute_ages(born, matches.read_births(alias)) <= bound for alias, bound in checks]
+        if self.need.clock_checks:
+            now = self._read_clock()
+            young += [matches.read_births(alias) >= now - bound for alias, bound in self.need.clock_checks]
+        if not young:
             return places
-        born, checks = matches.rows.born, self.need.freshness_checks
-        young = [compute_ages(born, matches.read_births(alias)) <= bound for alias, bound in checks]
         fresh = filter_positions(places, np.logical_and.reduce(young))
         before = len(matches) if places is None else places.size
         self.stale += before - (len(matches) if fresh is None else fresh.size)
@@ -187,10 +196,20 @@ class WritingMember(Member):
     """A member that writes its rows to an outlet as soon as they are found."""
 
     def __init__(
-        self, id_: OperatorId, need: JoinRequirement, outlet: Outlet, renaming: Mapping[str, str], mode: OutputMode
+        self,
+        id_: OperatorId,
+        need: JoinRequirement,
+        outlet: Outlet,
+        renaming: Mapping[str, str],
+        mode: OutputMode,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(id_, need, renaming, mode)
         self._outlet = outlet
+        self._clock = clock
+
+    def _read_clock(self) -> int:
+        return super()._read_clock() if self._clock is None else self._clock()
 
     @property
     def pulls(self) -> bool:
