@@ -1,18 +1,21 @@
 """The budget of one join while it runs: statistics → allocation → allowances.
 
-`JoinBudget` reads what its load shedding measured, lets a policy allocate, and replaces the allowances between two
-batches. To decide elsewhere or in another thread, set `shedding.review` to a function that reads `measure_load` and
-calls `swap` with an allocation.
+`JoinBudget` reads what its load shedding measured, lets a policy allocate in a thread of its own, while the batch goes
+on, and replaces the allowances before the next batch. So a batch does not wait for the analysis unless it is shorter,
+and runs are repeatable: an allocation is used from a batch on that does not depend on the clock. To decide elsewhere,
+set `shedding.review` to a function that reads `measure_load` and calls `swap` with an allocation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.adapt.allocate import Allocation, allocate, predict_output
+from penstock.adapt.background import BackgroundResult
 from penstock.adapt.freshness import RefreshRates, Shortage, compute_renewal_rates
 from penstock.cql import Stream
 from penstock.join import JoinOperator, LoadShedding
@@ -53,6 +56,9 @@ class JoinBudget:
         """Which FRESHNESS the budget cannot keep, by the last analysis."""
         self.swaps = 0
         """How often an allocation has replaced the one before."""
+        self._analysis: BackgroundResult[tuple[PlanLoad, Allocation, bool]] | None = None
+        """The analysis that runs."""
+        self.shedding.settle = self.settle
         join.trees.set_shedding(self.shedding)
 
     def review(self) -> None:
@@ -70,26 +76,26 @@ class JoinBudget:
             bounds = {
                 alias: bound / self._ticks_per_second for alias, bound in self.join.shared_join.find_freshness().items()
             }
-            refreshes = compute_renewal_rates(load, bounds)
-            found = allocate(load, mu, self._policy, refreshes)
-            self.shortage = found.shortage
-            if self._promises_gain(load, found, refreshes):
-                self.swap(load, found)
-            else:
-                self.load = load
+            used = self.allocation
+            self._analysis = BackgroundResult(
+                partial(_analyse, load, mu, self._policy, bounds, used), "penstock budget"
+            )
+            if used is None:  # until then all half-way joins have equal allowances
+                self.settle()
 
-    def _promises_gain(self, load: PlanLoad, found: Allocation, refreshes: RefreshRates) -> bool:
-        """Whether an allocation exceeds the one in use by the threshold, or refreshes a state that one neglects."""
-        used = self.allocation
-        if used is None or used.mu != found.mu or used.allowances.keys() != found.allowances.keys():
-            return True
-        if found.policy in ("jaqpot", "lp"):
-            made, possible = load.compute_output(used.allowances), load.compute_output(found.allowances)
-            for node, needed in refreshes.items():
-                if made[node] < (1 - _GAIN_THRESHOLD) * min(needed.rate, possible[node]):
-                    return True
-        present = predict_output(load, used.allowances, found.policy)
-        return predict_output(load, found.allowances, found.policy) > (1 + _GAIN_THRESHOLD) * present
+    def settle(self) -> None:
+        """Use the result of the analysis that runs, if there is one; only between two batches."""
+        if self._analysis is None:
+            return
+        analysis, self._analysis = self._analysis, None
+        load, found, gains = analysis.wait()
+        if load.tree != self.shedding.tree:  # the plan has changed since
+            return
+        self.shortage = found.shortage
+        if gains:
+            self.swap(load, found)
+        else:
+            self.load = load
 
     def measure_load(self) -> PlanLoad | None:
         """The present load; None while a half-way join has not probed yet."""
@@ -108,10 +114,12 @@ class JoinBudget:
         return sizes | {node.plan.tree: float(node.count_living(self.join.done)) for node in stateful}
 
     def lift(self) -> None:
+        self._analysis = None
         self.join.trees.set_shedding(None)
 
     def metrics(self, names: Mapping[str, str]) -> dict[str, object]:
         """The budget and its allowances, in the aliases of `names`."""
+        self.settle()
         return {
             "mu": self._get_mu(),
             "policy": self._policy,
@@ -121,6 +129,28 @@ class JoinBudget:
             "swaps": self.swaps,
             "shortage": None if self.shortage is None else str(self.shortage),
         }
+
+
+def _analyse(
+    load: PlanLoad, mu: float, policy: str, bounds: Mapping[str, float], used: Allocation | None
+) -> tuple[PlanLoad, Allocation, bool]:
+    """The load, an allocation for it, and whether that replaces the one in use."""
+    refreshes = compute_renewal_rates(load, bounds)
+    found = allocate(load, mu, policy, refreshes)
+    return load, found, _promises_gain(load, found, refreshes, used)
+
+
+def _promises_gain(load: PlanLoad, found: Allocation, refreshes: RefreshRates, used: Allocation | None) -> bool:
+    """Whether an allocation exceeds the one in use by the threshold, or refreshes a state that one neglects."""
+    if used is None or used.mu != found.mu or used.allowances.keys() != found.allowances.keys():
+        return True
+    if found.policy in ("jaqpot", "lp"):
+        made, possible = load.compute_output(used.allowances), load.compute_output(found.allowances)
+        for node, needed in refreshes.items():
+            if made[node] < (1 - _GAIN_THRESHOLD) * min(needed.rate, possible[node]):
+                return True
+    present = predict_output(load, used.allowances, found.policy)
+    return predict_output(load, found.allowances, found.policy) > (1 + _GAIN_THRESHOLD) * present
 
 
 def spread_allocation(found: Allocation, load: PlanLoad) -> dict[Tree, float]:

@@ -31,7 +31,17 @@ from penstock.engine.streams import StreamNode, ViewNode
 from penstock.errors import InternalError
 from penstock.expr import Expr
 from penstock.graph import Buffer, Graph, Node, Reader
-from penstock.join import AggregateMember, JoinInput, JoinOperator, JoinSpec, Member, StartPoint, WritingMember
+from penstock.join import (
+    AggregateMember,
+    JoinInput,
+    JoinOperator,
+    JoinSpec,
+    Member,
+    SelectionOperator,
+    StartPoint,
+    WritingMember,
+    is_selection,
+)
 from penstock.ops import (
     CHANGES,
     INSERTS,
@@ -389,7 +399,7 @@ class Compiler:
         if need.common_lifetime is None or need.residuals or need.freshness_checks or need.clock_checks:
             return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
         member = Member(self._make_id("join"), need, choice.renaming, INSERTS)
-        node, join = self._place_member(choice, member)
+        node, join = self._place_member(choice, member, Buffer() if is_selection(part, INSERTS) else None)
         placed = JoinQueryPart(node, part, join, member, choice.subqueries)
         self._add_join(placed)
         return PulledOutput(placed)
@@ -419,7 +429,7 @@ class Compiler:
         outlet = Buffer()
         clock = self.relations.streams.read_clock
         member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, mode, clock)
-        node, join = self._place_member(choice, member)
+        node, join = self._place_member(choice, member, outlet if is_selection(choice.request.part, mode) else None)
         placed = BufferedJoinPart(node, choice.request.part, join, member, choice.subqueries, outlet)
         self._add_join(placed)
         return placed
@@ -428,8 +438,13 @@ class Compiler:
         self._parts.append(part)
         self._joins.append(part)
 
-    def _place_member(self, choice: _JoinChoice, member: Member) -> tuple[Node, JoinOperator]:
-        """Add the query to the join that it shares, or create one."""
+    def _place_member(
+        self, choice: _JoinChoice, member: Member, outlet: Buffer | None = None
+    ) -> tuple[Node, JoinOperator]:
+        """Add the query to the join that it shares, or create one. `outlet`: that of a selection, which time bypasses.
+
+        The outlets of a join are those of its members.
+        """
         subqueries = choice.subqueries
         start = _find_start(
             {choice.renaming[alias]: stream for alias, stream in choice.streams.items()}, subqueries.aliases
@@ -447,8 +462,9 @@ class Compiler:
         tables = self.relations.read_tables(part.sources)
         name = self._make_unique_name(member.id)
         spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
-        join = JoinOperator(spec, member, start, arrivals, tables)
-        node = self.graph.add(join, Buffer(), arcs)
+        kind = JoinOperator if outlet is None else SelectionOperator
+        join = kind(spec, member, start, arrivals, tables)
+        node = self.graph.add(join, Buffer() if outlet is None else outlet, arcs)
         self.joins.add(choice.request, node, join)
         return node, join
 

@@ -103,6 +103,10 @@ class Reader:
         self._bypass_outlet = outlet
         self.forward_frontier()
 
+    def cut_bypass(self) -> None:
+        """Pass frontiers on no more."""
+        self._bypass_outlet = None
+
     def forward_frontier(self) -> None:
         if self._bypass_outlet is not None and self.batch == self.buffer.next_number:
             self._bypass_outlet.advance(self.buffer.frontier)

@@ -39,6 +39,12 @@ class Node:
     def id(self) -> str:
         return self.operator.id
 
+    def replace_bypass(self, operator: Operator) -> None:
+        """Run another operator in place of a bypass, which passes frontiers on itself: its ETS arc is cut."""
+        self.operator = operator
+        for reader in self.readers:
+            reader.cut_bypass()
+
 
 class Graph:
     """Nodes by the ids of their operators."""

@@ -22,6 +22,7 @@ from penstock.join.match_forecast import MatchForecast
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator, JoinSpec, make_eddy_budget_error
 from penstock.join.running_trees import Migration
+from penstock.join.selection import SelectionOperator, is_selection
 from penstock.join.sharing.aggregate_member import AggregateMember
 from penstock.join.sharing.member import Member, WritingMember
 from penstock.join.sharing.shared_needs import StartPoint
@@ -54,6 +55,7 @@ __all__ = [
     "Member",
     "Migration",
     "ParallelTrack",
+    "SelectionOperator",
     "Slice",
     "Slicing",
     "StartPoint",
@@ -65,6 +67,7 @@ __all__ = [
     "count_state_rows",
     "describe_nodes",
     "drop_states",
+    "is_selection",
     "list_slices",
     "list_spillable",
     "make_eddy_budget_error",

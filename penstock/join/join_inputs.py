@@ -67,6 +67,11 @@ class JoinInputs:
         assert self.early is not None
         return min(compute_bound(list(self.early.inlets.values()), whole=False), self.limit)
 
+    def has_rows(self) -> bool:
+        """Whether a tuple waits that may be read."""
+        bound, inlets = self._find_bound()
+        return has_ready(inlets, bound)
+
     def _find_bound(self) -> tuple[int, Sequence[Inlet]]:
         """How far the whole join may go, and the inlets it reads then: an early node has read its own."""
         bound = min(compute_bound(self._inlets, whole=self.strict), self.limit)

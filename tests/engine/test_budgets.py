@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from inspect_engine import budgets_of, partners_found
 
 import penstock as ps
-from penstock.adapt import POLICIES, as_budget
+from penstock.adapt import POLICIES, as_budget, join_budget
 from penstock.join import LoadShedding
 from penstock.plan import JoinPair, Leaf
 
@@ -271,6 +273,26 @@ def test_largest_budget() -> None:
     seconds = [tuples(second) for second in range(6)]
     data = {name: pa.concat_tables([each[name] for each in seconds]) for name in "ABC"}
     assert engine.push(data)["q"].num_rows == exact.push(data)["q"].num_rows
+
+
+def test_analysis_runs_in_a_thread_and_is_used_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are repeatable: an allocation does not depend on when its thread ends."""
+    allocate, threads, pauses = join_budget.allocate, [], iter([0.0, 0.02] * 100)
+
+    def record(*args: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        time.sleep(next(pauses))
+        return allocate(*args)
+
+    monkeypatch.setattr(join_budget, "allocate", record)
+    runs = []
+    for _ in range(2):
+        engine = started(CHAIN, state="eager")
+        engine.budget(150)
+        runs.append([fed(engine, range(start, start + 4)) for start in range(0, 40, 4)])
+        assert engine.metrics("q")["budget"]["swaps"] > 0
+    assert set(threads) == {"penstock budget"}
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("policy", ["jaqpot", "steady", "lp"])

@@ -201,3 +201,30 @@ def test_clock_releases_tuples_held_for_lateness() -> None:
 def test_source_promise(declared: dict[str, Any], now: int, heard: int, promised: int) -> None:
     stream = Stream("A", pa.schema([("ts", pa.int64())]), "ts", **declared)
     assert compute_clock_frontier(stream, now, heard) == promised
+
+
+def test_time_bypasses_a_select_of_one_stream() -> None:
+    """It has no step that only carries time, below a union as below a derived stream."""
+    made = Engine()
+    for name in "ab":
+        made.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    made.derive("chosen", "SELECT x FROM a [NOW] WHERE x > 0")
+    made.query("q", "SELECT x FROM chosen [RANGE 5] UNION ALL SELECT x FROM b WHERE x > 1")
+    made.push({"a": {"ts": [1, 2], "x": [1, 0]}})
+    assert made.push({}, {"b": 2})["q"].to_pylist() == [{"x": 1, "_ts": 1}]
+    ran = set(made.scheduler.ran)
+    made.push({}, {"a": 8, "b": 9})
+    ran |= set(made.scheduler.ran)
+    assert ran <= {"source a", "source b", "q: union"}
+    assert made.push({"a": {"ts": [9], "x": [3]}}, {"b": 9})["q"].to_pylist() == [{"x": 3, "_ts": 9}]
+
+
+@pytest.mark.parametrize("window", ["ROWS 1", "ROWS 2"])
+def test_rows_of_a_counted_window_wait_for_their_instant(window: str) -> None:
+    """A later tuple of the same instant can end them: then they never were in the answer."""
+    made = Engine()
+    made.stream("a", {"ts": "bigint", "x": "bigint"}, time="ts")
+    made.query("q", f"SELECT x FROM a [{window}] UNION ALL SELECT x FROM a [NOW] WHERE x < 0")
+    assert made.push({"a": {"ts": [1], "x": [1]}})["q"].num_rows == 0
+    rows = made.push({"a": {"ts": [1, 1], "x": [2, 3]}}, {"a": 2})["q"]
+    assert sorted(rows.column("x").to_pylist()) == [1, 2, 3][-int(window[-1]) :]

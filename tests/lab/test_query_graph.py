@@ -7,7 +7,14 @@ import json
 from penstock.lab.papers.query_graph import experiments as graph
 
 TINY = graph.GraphScale(
-    seconds=4, periods=(1_000, 100_000), bursts=(1, 20), slides=(1, 50), burst_sizes=(1, 7), pushes=4, rounds=1
+    seconds=2,
+    slide_seconds=1,
+    periods=(1_000, 100_000),
+    bursts=(1, 20),
+    slides=(1, 50),
+    burst_sizes=(1, 7),
+    pushes=4,
+    rounds=1,
 )
 EXACT = (
     "burst_latency_exact",

@@ -98,6 +98,8 @@ class LoadShedding:
         self._horizon = horizon
         self._rng = None if sample is None else np.random.default_rng(sample)
         self.review = review
+        self.settle: Callable[[], None] = lambda: None
+        """Called before each batch: what `review` has begun may replace the allowances."""
         self._is_late = is_late
         self._now: int | None = None
         self._decayed_seconds = 0.0
@@ -148,6 +150,7 @@ class LoadShedding:
         seconds = max(0, last - start) / self._second
         self._now = last if self._now is None else max(self._now, last)
         self.lossy_joins.clear()
+        self.settle()
         if (
             self.elapsed - self._reviewed_at >= self._horizon / 4
         ):  # before tokens are added: time and rows up to the last batch

@@ -44,6 +44,7 @@ def run_workload(workload: Workload, mu: float | None, policy: str = "lp", warm_
         engine.budget(mu, policy)
         (overload,) = engine.overloads("q")
         overload.shedding.review = timer.wrap(overload.shedding.review)
+        overload.shedding.settle = timer.wrap(overload.shedding.settle, counts=False)
     first = round(warm_seconds * PUSHES_PER_SECOND)
     results, before, begin = [], 0.0, process_time()
     for at, push in enumerate(workload.pushes):
@@ -60,12 +61,14 @@ class CallTimer:
     def __init__(self) -> None:
         self.seconds, self.calls = 0.0, 0
 
-    def wrap(self, function: Callable[[], None]) -> Callable[[], None]:
+    def wrap(self, function: Callable[[], None], *, counts: bool = True) -> Callable[[], None]:
+        """The function, timed; `counts`: whether a call of it is a look."""
+
         def timed() -> None:
             begin = process_time()
             function()
             self.seconds += process_time() - begin
-            self.calls += 1
+            self.calls += counts
 
         return timed
 

@@ -28,7 +28,7 @@ def report_bursts(report: Report, sizes: tuple[int, ...], rounds: int) -> None:
     rows: list[ReportRow] = []
     for size in sizes:
         for strategy, halves in {"dfs": 2 * (size + 1), "bfs": 3 * size + 1}.items():
-            left = _play_burst(size, strategy)
+            left = play_burst(size, strategy)
             rows.append({
                 "burst": size,
                 "strategy": strategy,
@@ -70,7 +70,7 @@ def _push_burst(engine: Engine, size: int, begin: int, function: Callable[[pa.Ta
         engine.push({"a": pa.table(rows)}, {"a": begin + size})
 
 
-def _play_burst(size: int, strategy: str) -> list[int]:
+def play_burst(size: int, strategy: str) -> list[int]:
     """When each tuple of a burst at 0 leaves, in virtual time."""
     engine, now, left = _build_engine(strategy), 0, list[int]()
 

@@ -1,7 +1,8 @@
 """Lab `graph`: Figures 14 to 16 of the query-graph paper in virtual time, and the cost of the cycle over direct calls.
 
-In virtual time an operator costs 20 µs for each tuple, and for each step that only moves time. So the figures are
-exact and the same on every machine. ETS arcs against punctuation are also run with the costs measured in this run.
+The figures are drawn from queries in CQL and the engine's own operators. In virtual time an operator costs 20 µs for
+each tuple, and for each step that only moves time. So the figures are exact and the same on every machine. ETS arcs
+against punctuation are also run with the costs measured in this run.
 """
 
 from __future__ import annotations
@@ -9,29 +10,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 from penstock.graph import Node
 from penstock.lab.papers.query_graph import figures
 from penstock.lab.papers.query_graph.bursts import report_bursts
-from penstock.lab.papers.query_graph.graphs import (
+from penstock.lab.papers.query_graph.overhead import report_overhead
+from penstock.lab.papers.query_graph.queries import (
     ETS_ARCS,
+    NESTED_UNIONS,
     NO_SIGNALS,
     PUNCTUATION,
-    GraphBuilder,
+    SIMPLE_UNION,
+    QueryTexts,
     Signals,
     build_heartbeats,
     build_measured_cost,
-    build_nested_unions,
-    build_simple_union,
-    build_slide_union,
     build_unit_cost,
     compute_burstiness,
     compute_latencies,
     generate_poisson,
+    play,
+    write_slide_union,
 )
-from penstock.lab.papers.query_graph.overhead import report_overhead
 from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
 from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most
 from penstock.lab.workloads import Integers
@@ -42,14 +43,14 @@ TUPLE_COST = 20
 
 _UNIT_COST = build_unit_cost(TUPLE_COST)
 
-BuildGraph = Callable[[GraphBuilder], Node]
-
 
 @dataclass(frozen=True)
 class GraphScale:
     """How much is measured: seconds of virtual time, the values of each parameter, and rounds of timing."""
 
     seconds: float = 30
+    slide_seconds: float = 8
+    """Of the runs with SLIDE, in which most operators have steps for each tuple."""
     periods: tuple[int, ...] = (500, 1_000, 10_000, 100_000, 1_000_000)
     bursts: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
     slides: tuple[int, ...] = (1, 10, 50, 100, 200)
@@ -59,7 +60,7 @@ class GraphScale:
 
 
 FULL = GraphScale()
-QUICK = GraphScale(seconds=6, bursts=(1, 10, 100), slides=(1, 50, 200), pushes=30, rounds=7)
+QUICK = GraphScale(seconds=6, slide_seconds=3, bursts=(1, 10, 100), slides=(1, 50, 200), pushes=30, rounds=7)
 
 
 def run(quick: bool = False, scale: GraphScale | None = None) -> Report:
@@ -81,14 +82,13 @@ def run(quick: bool = False, scale: GraphScale | None = None) -> Report:
 
 
 def _play(
-    build: BuildGraph,
+    texts: QueryTexts,
     signals: Signals,
     arrivals: dict[str, Integers],
     strategy: str = "dfs",
     cost: StepCost = _UNIT_COST,
 ) -> VirtualRunner:
-    bench = GraphBuilder(signals, strategy)
-    return bench.play(build(bench), arrivals, cost)
+    return play(texts, signals, arrivals, strategy, cost)
 
 
 def _compute_mean_ms(played: VirtualRunner) -> float:
@@ -105,8 +105,7 @@ def _report_idle_waiting(scale: GraphScale, report: Report) -> None:
     rows: list[ReportRow] = []
     for signals in rivals:
         means = {
-            strategy: _compute_mean_ms(_play(build_simple_union, signals, arrivals, strategy))
-            for strategy in ("dfs", "bfs")
+            strategy: _compute_mean_ms(_play(SIMPLE_UNION, signals, arrivals, strategy)) for strategy in ("dfs", "bfs")
         }
         rows.append({"signals": signals.name, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
     report.sections.append(Section("idle_waiting", "Figure 14a: mean latency of a union of 1000/s and 0.5/s", rows))
@@ -131,8 +130,7 @@ def _report_bursts(scale: GraphScale, report: Report) -> None:
     for burst in scale.bursts:
         arrivals = {"a": generate_poisson(1000, scale.seconds, 1, burst), "b": generate_poisson(0.5, scale.seconds, 2)}
         means = {
-            strategy: _compute_mean_ms(_play(build_simple_union, ETS_ARCS, arrivals, strategy))
-            for strategy in ("dfs", "bfs")
+            strategy: _compute_mean_ms(_play(SIMPLE_UNION, ETS_ARCS, arrivals, strategy)) for strategy in ("dfs", "bfs")
         }
         rows.append({"burst": burst, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
     report.sections.append(Section("bursts", "Figure 14b: mean latency by size of bursts, ETS arcs", rows))
@@ -157,8 +155,7 @@ def _report_arcs(scale: GraphScale, report: Report) -> None:
     rows: list[ReportRow] = []
     for costs, cost in (("20 µs each", _UNIT_COST), ("measured", _calibrate_cost(arrivals))):
         means = {
-            signals: _compute_mean_ms(_play(build_nested_unions, signals, arrivals, cost=cost))
-            for signals in _ON_DEMAND
+            signals: _compute_mean_ms(_play(NESTED_UNIONS, signals, arrivals, cost=cost)) for signals in _ON_DEMAND
         }
         below = 1 - means[ETS_ARCS] / means[PUNCTUATION]
         rows.append({
@@ -195,7 +192,7 @@ def _calibrate_cost(arrivals: dict[str, Integers]) -> StepCost:
         return _UNIT_COST(node, done)
 
     for signals in _ON_DEMAND:
-        _play(build_nested_unions, signals, arrivals, cost=record)
+        _play(NESTED_UNIONS, signals, arrivals, cost=record)
     costs = {step: round(median(times)) for step, times in measured.items()}
     return lambda node, done: costs[node.id, done > 0]
 
@@ -205,11 +202,11 @@ def _calibrate_cost(arrivals: dict[str, Integers]) -> StepCost:
 
 def _report_slides(scale: GraphScale, report: Report) -> None:
     """Figure 16: burstiness of results when one input of the union has a result only every SLIDE tuples."""
-    arrivals = {"a": generate_poisson(1000, scale.seconds, 1), "b": generate_poisson(1000, scale.seconds, 2)}
+    arrivals = {name: generate_poisson(1000, scale.slide_seconds, seed) for seed, name in enumerate("ab", 1)}
     rows: list[ReportRow] = []
     for slide in scale.slides:
         found = {
-            signals: compute_burstiness(_play(partial(build_slide_union, slide=slide), signals, arrivals).results)
+            signals: compute_burstiness(_play(write_slide_union(slide), signals, arrivals).results)
             for signals in (NO_SIGNALS, ETS_ARCS)
         }
         rows.append({"slide": slide, "none": found[NO_SIGNALS], "ets_arcs": found[ETS_ARCS]})

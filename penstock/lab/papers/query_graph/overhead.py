@@ -14,10 +14,11 @@ from time import thread_time
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine import Engine
 from penstock.errors import InternalError
 from penstock.graph import Graph, GraphScheduler
 from penstock.join import JoinOperator
-from penstock.lab.papers.query_graph.graphs import BY_DATA, SCHEMA, GraphBuilder, build_simple_union
+from penstock.lab.papers.query_graph.queries import SIMPLE_UNION
 from penstock.lab.report import Report, ReportRow, Section, check_at_most
 from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import build_steady
@@ -26,7 +27,7 @@ from penstock.ops import SourceOperator
 PUSH_ROWS = 4096
 TURN_ROWS = 4 * PUSH_ROWS
 """More than the tuples that can wait: each operator has one turn in a push, by the cycle and by direct calls."""
-WIDE_SCHEMA = pa.schema([*SCHEMA, *((f"payload{number}", pa.int64()) for number in range(8))])
+PAYLOAD = {f"payload{number}": "bigint" for number in range(8)}
 
 
 def report_overhead(report: Report, pushes: int) -> None:
@@ -58,18 +59,25 @@ class TimedGraph:
 
 
 def _build_union() -> TimedGraph:
-    bench = GraphBuilder(BY_DATA, schema=WIDE_SCHEMA)
-    last = build_simple_union(bench)
-    payload = np.random.default_rng(1).random(PUSH_ROWS)
-    columns = {field.name: pa.array(payload).cast(field.type, safe=False) for field in WIDE_SCHEMA}
+    engine = Engine(warn=False)
+    for name in "ab":
+        engine.stream(name, {"ts": "bigint", "v": "double", **PAYLOAD}, time="ts")
+    shown = ", ".join(["v", *PAYLOAD])
+    engine.derive("out", SIMPLE_UNION.query.replace("SELECT v ", f"SELECT {shown} "))
+    values = np.random.default_rng(1).random(PUSH_ROWS)
+    columns = {"v": pa.array(values), **{name: pa.array(values.astype(np.int64)) for name in PAYLOAD}}
+    graph = engine.graph
+    sources = [node.operator for node in graph if isinstance(node.operator, SourceOperator)]
 
     def feed(push: int) -> None:
         times = np.arange(push * PUSH_ROWS, (push + 1) * PUSH_ROWS)
-        for source in bench.sources.values():
+        for source in sources:
             source.feed(times, {**columns, "ts": pa.array(times)})
 
+    *_, last = graph
     sink = last.outlet.open()
-    return TimedGraph(bench.graph, feed, lambda: sum(len(batch) for batch in sink.take(sink.waiting())))
+
+    return TimedGraph(graph, feed, lambda: sum(len(batch) for batch in sink.take(sink.waiting())))
 
 
 def _build_join() -> TimedGraph:
