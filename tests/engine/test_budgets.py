@@ -275,7 +275,7 @@ def test_largest_budget() -> None:
     assert engine.push(data)["q"].num_rows == exact.push(data)["q"].num_rows
 
 
-def test_analysis_runs_in_a_thread_and_is_used_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analysis_in_a_thread_is_used_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are repeatable: an allocation does not depend on when its thread ends."""
     allocate, threads, pauses = join_budget.allocate, [], iter([0.0, 0.02] * 100)
 

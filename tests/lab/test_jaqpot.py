@@ -40,7 +40,7 @@ def test_report_checks_and_figures() -> None:
     for name in ("stale_results_in_the_engine", "pushes_with_more_than_the_exact_results", "stale_jaqpot", "stale_lp"):
         assert checks[name].value == 0
     assert {"margin_over_best_heuristic_linear", "throughput_at_60_percent_linear", "infeasible_plans"} <= checks.keys()
-    assert len(report.figures) == 6
+    assert len(report.figures) == 7
     assert all(image.startswith(b"\x89PNG") for image in report.figures.values())
 
 

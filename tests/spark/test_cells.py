@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,7 +23,8 @@ from inspect_spark import cached_engines
 from spark_support import run_embedded
 
 from penstock.cql import Stream
-from penstock.spark.worker.cell_state import HEADER_KEY, OutputRow, StateHeader
+from penstock.join import POLICIES
+from penstock.spark.worker.cell_state import HEADER_KEY, METRICS, CellCache, OutputRow, StateHeader
 from penstock.spark.worker.segments import cut_rows
 from penstock.state import SHIPPED
 from penstock.state.maintenance import SMALLEST
@@ -223,3 +225,39 @@ def test_column_with_any_name() -> None:
     outputs = cluster.push(Push(dict.fromkeys("AB", table)))
     assert run_embedded(case, queries)["two"].num_rows
     check(0, case, cluster, outputs, queries)
+
+
+def check_restart_builds_nothing(rows: int) -> None:
+    """A restarted cell, and the cells after a rescale, load base rows; they build what later rows ask for."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    streams = tuple(Stream(name, schema, "ts") for name in "ABCDE")
+    where = " AND ".join(f"A.k = {name}.k" for name in "BCDE")
+    text = f"SELECT A.k FROM {', '.join(f'{name} [RANGE 100000000]' for name in 'ABCDE')} WHERE {where}"
+    case = Case(0, streams, {}, text, "", ())
+    cluster = Cluster(build_spec(case, {"q": text}, 1, "((((A B) C) D) E)"))
+    times = np.arange(rows // 5)
+    keys = {name: np.random.default_rng(place).permutation(rows // 5) for place, name in enumerate("ABCDE")}
+    tables = {name: pa.table({"ts": times, "k": keys[name]}, schema=schema) for name in "ABCDE"}
+    outputs = cluster.push(Push(tables))
+    assert sum(table.num_rows for table in cluster.decode_tables(outputs, "result", "q")) >= rows // 5 - 1
+    cluster.caches[0] = CellCache()
+    one = {name: pa.table({"ts": [rows], "k": [7 if name == "A" else -1]}, schema=schema) for name in "ABCDE"}
+    outputs = cluster.push(Push(one))
+    assert cluster.cache_outcomes == ["new", "rebuild"]
+    (report,) = (json.loads(data) for _, kind, _, _, data in outputs if kind == METRICS)
+    assert report["base_rows"] == 5 * (rows // 5) + 5
+    found = report["cell"]["q"]
+    assert found["built"] == 4  # the rows of A's tuple with one partner in each stream, as its key was asked for
+    assert found["completed"] <= 5 * POLICIES["auto"].pace, (
+        found
+    )  # a few for each tuple, so that states become complete
+    assert sum(table.num_rows for table in cluster.decode_tables(outputs, "result", "q")) == 1
+
+
+def test_restarted_cell_builds_what_is_asked_for() -> None:
+    check_restart_builds_nothing(2_000)
+
+
+@pytest.mark.soak
+def test_restarted_cell_with_a_million_base_rows() -> None:
+    check_restart_builds_nothing(1_000_000)

@@ -127,7 +127,18 @@ class Cell:
         return {name: (texts[name], str(error)) for name, error in self._engine.failures().items() if name in texts}
 
 
-SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
+SUMMED_METRICS = (
+    "bytes",
+    "window_rows",
+    "state_rows",
+    "waiting",
+    "living",
+    "emitted",
+    "unprobed",
+    "stale",
+    "built",
+    "completed",
+)
 """The figures of a query that are added up over cells."""
 
 

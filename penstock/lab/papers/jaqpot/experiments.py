@@ -67,9 +67,10 @@ QUICK = JaqpotScale(
 def run(quick: bool = False, scale: JaqpotScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jaqpot", quick)
-    with show_progress("lab jaqpot", 2 + 2 * len(scale.levels) + 3 + 3 + 3) as step:
+    with show_progress("lab jaqpot", 2 + 4 * len(scale.levels) + 3 + 3 + 3) as step:
         _report_fluctuation(report, scale, step)
         _report_resources(report, scale, step)
+        _report_unequal_windows(report, scale, step)
         _report_sensors(report, scale, step)
         _report_staleness(report, scale, step)
         step("the cost of freshness")
@@ -138,7 +139,7 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
             rows.append(row)
         tables[shape] = rows
         report.sections.append(Section(f"resources_{shape}", f"Figure 7: % of saturation throughput, {shape}", rows))
-        report.checks += _check_margin(shape, rows)
+        report.checks += _check_margin(shape, rows, MARGINS[shape])
     labels = ("% of saturation resources", "% of saturation throughput")
     report.figures["jaqpot-figure-7.png"] = figures.draw_curves(
         list(tables.items()), "resources", labels, "Figure 7: throughput by resources"
@@ -152,6 +153,32 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
         check_equals("pushes_with_more_than_the_exact_results", extra, 0, "of all runs"),
     ]  # fmt: skip
     _report_analysis(report, runs)
+
+
+def _report_unequal_windows(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
+    """The same with the window of D a tenth: `steady`, the paper's heuristics, and the optimum that lasts."""
+    tables: dict[str, list[ReportRow]] = {}
+    for shape in ("linear", "bushy"):
+        phases = ((scale.warm_seconds + scale.seconds, "SEL2"),)
+        point = _WarmWorkload(ChainWorkload(shape, phases, unequal=True), scale.warm_seconds)
+        rows: list[ReportRow] = []
+        for level in scale.levels:
+            step(f"Figure 7, {shape}, unequal windows, {level} %")
+            row: ReportRow = {"resources": level, "optimum": 100 * point.find_optimum(level / 100)}
+            for policy in ("steady", *PAPER_HEURISTICS):
+                row[policy] = 100 * point.compute_share(point.run_under(level / 100 * point.exact.probes, policy))
+            rows.append(row)
+        tables[f"{shape}, unequal windows"] = rows
+        title = f"Figure 7: % of saturation throughput, {shape}, the window of D a tenth of the others"
+        report.sections.append(Section(f"resources_{shape}_unequal", title, rows))
+        report.checks += _check_margin(f"{shape}_unequal", rows, MARGINS[shape])
+    labels = ("% of saturation resources", "% of saturation throughput")
+    report.figures["jaqpot-figure-7-unequal.png"] = figures.draw_curves(
+        list(tables.items()), "resources", labels, "Figure 7: unequal windows"
+    )
+    at_60 = next(row for row in tables["linear, unequal windows"] if row["resources"] == 60)
+    unit = f"% of saturation throughput; the optimum has {at_60['optimum']:.3g}"
+    report.checks.append(check_at_least("throughput_at_60_percent_linear_unequal", at_60["steady"], 80, unit))
 
 
 def _report_analysis(report: Report, runs: dict[str, list[BudgetRun]]) -> None:
@@ -191,7 +218,7 @@ class _WarmWorkload:
         return compute_completeness(self.load, allocate_steady(self.load, part * self.load.saturation))
 
 
-def _check_margin(name: str, rows: Sequence[ReportRow]) -> list[Check]:
+def _check_margin(name: str, rows: Sequence[ReportRow], goal: float) -> list[Check]:
     """The mean of our results over those of the best heuristic, and over the optimum, which no policy exceeds."""
     best = [max(row[policy] for policy in PAPER_HEURISTICS) for row in rows]
     ours = _compute_mean(row["steady"] / rival for row, rival in zip(rows, best, strict=True))
@@ -199,9 +226,7 @@ def _check_margin(name: str, rows: Sequence[ReportRow]) -> list[Check]:
     reached = _compute_mean(row["steady"] / row["optimum"] for row in rows)
     unit = "times, steady over the best of the paper's four"
     return [
-        check_at_least_unless(
-            f"margin_over_best_heuristic_{name}", ours, MARGINS[name], possible, "the optimum has less", unit
-        ),
+        check_at_least_unless(f"margin_over_best_heuristic_{name}", ours, goal, possible, "the optimum has less", unit),
         check_at_least(f"part_of_optimum_{name}", reached, 0.9, "of the best that lasts"),
     ]
 
@@ -230,7 +255,7 @@ def _report_sensors(report: Report, scale: JaqpotScale, step: ProgressStep) -> N
     report.figures["jaqpot-figure-8.png"] = figures.draw_curves(
         panels, "minute", labels, "Figure 8: results on data of sensors, μ probes per second"
     )
-    report.checks += _check_margin("sensor", rows)
+    report.checks += _check_margin("sensor", rows, MARGINS["sensor"])
 
 
 # ── Figure 9: staleness ──────────────────────────────────────────────────────────────────────────────────────────────

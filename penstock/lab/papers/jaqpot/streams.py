@@ -8,7 +8,7 @@ of its column, so a change of the domain changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,9 @@ PLANS = {"linear": "(((A B) C) D)", "bushy": "((A B) (C D))", "sensor": "(((A B)
 SELECTIVITIES = {"SEL1": (0.01, 0.01, 0.05), "SEL2": (0.03, 0.03, 0.05), "SEL3": (0.03, 0.03, 0.1)}
 RATES = {"A": 20.0, "B": 12.0, "C": 16.0, "D": 10.0}
 WINDOWS = {"A": 5.0, "B": 8.0, "C": 6.0, "D": 10.0}
+"""All hold about a hundred tuples."""
+UNEQUAL_WINDOWS = {**WINDOWS, "D": 1.0}
+"""That of D holds a tenth, so the directions of its joins differ in worth: the paper's hold 200 to 5,000 tuples."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,16 @@ class ChainWorkload:
     phases: tuple[tuple[float, str], ...]
     freshness: float = 1.5
     seed: int = 1
+    unequal: bool = False
 
     @property
     def plan(self) -> str:
         return PLANS[self.shape]
+
+    @property
+    def windows(self) -> Mapping[str, float]:
+        """The seconds of each window."""
+        return UNEQUAL_WINDOWS if self.unequal else WINDOWS
 
     @property
     def seconds(self) -> float:
@@ -45,8 +54,8 @@ class ChainWorkload:
 
     @property
     def cql(self) -> str:
-        sources = ", ".join(f"{name} [RANGE {WINDOWS[name]:g} SECONDS]" for name in RATES)
-        fresh = ", ".join(f"{name} {self.freshness * WINDOWS[name]:g} SECONDS" for name in RATES)
+        sources = ", ".join(f"{name} [RANGE {self.windows[name]:g} SECONDS]" for name in RATES)
+        fresh = ", ".join(f"{name} {self.freshness * self.windows[name]:g} SECONDS" for name in RATES)
         return (
             f"SELECT A.id AS a, B.id AS b, C.id AS c, D.id AS d FROM {sources} "
             f"WHERE A.x = B.x AND B.y = C.y AND C.z = D.z FRESHNESS {fresh}"
