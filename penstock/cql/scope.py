@@ -67,6 +67,8 @@ class Scope:
     """The scope of the query around a subquery."""
     time: Expr | None = None
     """The time of a row, by which FIRST and LAST compare rows; None if FROM has a relation whose rows have none."""
+    rows: Source | None = None
+    """The one relation that has all columns, if there is one."""
 
     def find_item(self, alias: str) -> ScopeItem | None:
         return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)

@@ -258,12 +258,15 @@ class _SelectBinder:
         correlated = [term for term in plain if any(map(has_outer, self._bind_on(term, self.scope)))]
         self._add_conditions(term for term in plain if term not in correlated)
         far: list[Predicate] = []
+        far_negated: list[Predicate] = []
         for term in nested:
             self._refuse_slides()
             predicate = match_predicate(term)
             if predicate is not None:
                 if self.joiner.add_partners(self.block, predicate, self._bind_operand) is not None:
                     far.append(predicate)
+                elif predicate.negated and self.joiner.names_far_columns(self.block, predicate, self._bind_operand):
+                    far_negated.append(predicate)
                 else:
                     self.block = self.joiner.join_predicate(self.block, predicate, self._bind_operand)
                 continue
@@ -272,6 +275,10 @@ class _SelectBinder:
                 correlated.append(term)
             else:
                 self._add_conditions([term])
+        if far_negated:
+            near = [expr for term in correlated for expr in self._bind_on(term, self.scope)]
+            self.block = self.joiner.join_far_predicates(self.block, far_negated, near, self._bind_operand)
+            self._far = far_negated[0]
         for predicate in far:  # they have conditions over columns of this block, which later joins would rename
             self.block = self.joiner.add_partners(self.block, predicate, self._bind_operand) or self.block
             self._far = predicate

@@ -15,7 +15,7 @@ A scalar subquery is an aggregate without GROUP BY, so that it has at most one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain, count
@@ -28,6 +28,12 @@ from penstock.cql.errors import CqlError, Origin, Span
 from penstock.cql.from_binder import FromBlock, as_one_source, collapse
 from penstock.cql.group_relation import RESERVED
 from penstock.cql.scope import OUTER, Scope, ScopeItem
+from penstock.cql.surrounding import (
+    join_surrounding_rows,
+    link_surrounding_rows,
+    list_outer_columns,
+    read_surrounding,
+)
 from penstock.cql.syntax import BodySyntax
 from penstock.cql.windows import CURRENT
 from penstock.expr import (
@@ -199,6 +205,37 @@ class SubqueryJoiner:
             return None
         return replace(block, sources=(*block.sources, right), conditions=(*block.conditions, *on))
 
+    def names_far_columns(self, block: FromBlock, predicate: Predicate, bind_operand: BindOperand) -> bool:
+        """Whether a predicate inside a subquery names columns of the query around that one."""
+        if self.outer is None:
+            return False
+        return any(map(has_outer, self._bind_test(collapse(block), predicate, "equal", bind_operand)[1]))
+
+    def join_far_predicates(
+        self, block: FromBlock, predicates: Sequence[Predicate], near: Sequence[Expr], bind_operand: BindOperand
+    ) -> FromBlock:
+        """Keep the rows that satisfy negated predicates, which name columns of the query around this one.
+
+        The rows of that query are joined to the block, where the correlated conditions `near` hold. So a row can come
+        several times.
+        """
+        around = None if self.outer is None else self.outer.rows
+        tests = [(each, test) for each in predicates for test in (_NULL_TESTS if each.operand else _NULL_TESTS[:1])]
+        found = [expr for each, test in tests for expr in self._bind_test(block, each, test, bind_operand)[1]]
+        if around is None:
+            raise self.make_far_error(find_span(predicates[0].query))
+        columns = list_outer_columns([*found, *near], around)
+        block = join_surrounding_rows(
+            block, replace(around, alias=self._choose_alias(around.alias, block)), near, columns
+        )
+        for predicate, test in tests:
+            right, on = self._bind_test(block, predicate, test, bind_operand)
+            on = tuple(read_surrounding(block, expr) for expr in on)
+            if any(map(has_outer, on)):
+                raise self.make_far_error(find_span(predicate.query))
+            block = _join(block, "anti", right, on)
+        return replace(block, conditions=(*block.conditions, *link_surrounding_rows(block, columns)))
+
     def _bind_test(
         self, block: FromBlock, predicate: Predicate, test: str, bind_operand: BindOperand
     ) -> tuple[Source, tuple[Expr, ...]]:
@@ -297,7 +334,8 @@ class SubqueryJoiner:
     def _bind(self, node: exp.Placeholder, outer: FromBlock | None) -> QueryBody:
         scope = Scope(self.origin, (), ())
         if outer is not None:
-            scope = Scope(self.origin, outer.items, outer.merged, self.outer)
+            rows = outer.sources[0] if len(outer.sources) == 1 and not outer.conditions else None
+            scope = Scope(self.origin, outer.items, outer.merged, self.outer, rows=rows)
         body = self.bind(node.meta["body"], scope)
         if isinstance(body, Select):
             having = () if body.having is None else (body.having,)

@@ -184,6 +184,8 @@ class RelationWriter:
         if rng.random() < 0.5:
             operator = rng.choice(("=", "=", "<"))
             terms.append(f"{rng.choice(inner.columns)} {operator} {rng.choice(source.columns)}")
+            if random.Random(f"far {terms[-1]}").random() < 0.2:
+                terms.append(self._write_far_predicate(source, inner))
             return f"{negated}EXISTS (SELECT * FROM {inner.text} WHERE {' AND '.join(terms)})"
         if rng.random() < 0.4:
             terms.append(f"{rng.choice(inner.columns)} = {rng.choice(source.columns)}")
@@ -191,6 +193,17 @@ class RelationWriter:
         value = rng.choice(inner.columns)
         group = f" GROUP BY {value} HAVING COUNT(*) > 1" if rng.random() < 0.2 else ""
         return f"{rng.choice(source.columns)} {negated}IN (SELECT {value} FROM {inner.text}{where}{group})"
+
+    def _write_far_predicate(self, source: RelationText, inner: RelationText) -> str:
+        """EXISTS or IN below EXISTS, with columns of both queries around it."""
+        rng, below = self.rng, self._write_item(0)
+        near = f"{rng.choice(below.columns)} = {rng.choice(inner.columns)}"
+        far = f"{rng.choice(below.columns)} {rng.choice(('=', '<', '<>'))} {rng.choice(source.columns)}"
+        negated = rng.choice(("", "NOT ", "NOT "))
+        if rng.random() < 0.6:
+            return f"{negated}EXISTS (SELECT * FROM {below.text} WHERE {near} AND {far})"
+        value = rng.choice(below.columns)
+        return f"{rng.choice(inner.columns)} {negated}IN (SELECT {value} FROM {below.text} WHERE {far})"
 
     def _write_scalar(self, source: RelationText) -> str:
         rng, inner = self.rng, self._write_item(1)
