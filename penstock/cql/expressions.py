@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from sqlglot import exp
 
 from penstock.cql import advice
@@ -301,9 +302,24 @@ class ExpressionBinder:
             target = to_arrow_type(to.sql("spark"))
         except QueryError as error:
             raise self.typer.error(error.condition, error.message, to) from None
+        seconds = self._convert_seconds(operand, target)
+        if seconds is not None:
+            return self.typer.cast(Operand(node, seconds), target)
         if not can_cast(operand.expr.type, target):
             raise self.typer.mismatch_error(f"cannot cast to {format_type(target)}:", [operand], node)
         return self.typer.cast(operand, target)
+
+    def _convert_seconds(self, operand: Operand, target: pa.DataType) -> Expr | None:
+        """A timestamp as its seconds since 1970, or the timestamp of a number of seconds, as in Spark; else None."""
+        match classify_type(operand.expr.type), classify_type(target):
+            case "timestamp", "integer":
+                return self.typer.call(FUNCTIONS["unix_timestamp"], [operand], operand.node)
+            case "timestamp", "float":
+                epoch = Operand(operand.node, Literal("epoch", STRING))
+                return self.typer.call(FUNCTIONS["date_part"], [epoch, operand], operand.node)
+            case "integer" | "float", "timestamp":
+                return self.typer.call(FUNCTIONS["to_timestamp"], [operand], operand.node)
+        return None
 
     def _bind_function(self, node: exp.Expr) -> Expr:
         name = node.name.casefold()

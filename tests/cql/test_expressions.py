@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import pyarrow as pa
 import pytest
 from cql_catalog import build_catalog
 
+import penstock as ps
 from penstock.cql import bind_query, format_type
 from penstock.expr import Aggregate, Call, Column, Expr
+from penstock.testing import difference, expected
 
 CATALOG = build_catalog()
 
@@ -106,3 +111,24 @@ def test_long_condition_does_not_recurse_deeply() -> None:
     body = bind_query(f"SELECT n FROM trades WHERE {' AND '.join(['big > 1'] * 3000)}", CATALOG).body
     assert len(body.where) == 3000  # type: ignore[union-attr]
     bind_query(f"SELECT n FROM trades WHERE {' OR '.join(['big > 1'] * 3000)}", CATALOG)
+
+
+def test_timestamps_are_cast_to_seconds_and_back() -> None:
+    """As in Spark: integers are whole seconds, rounded down."""
+    times = [datetime(1969, 12, 31, 23, 59, 59, 500_000), datetime(2026, 1, 31, 0, 0, 3, 250_000)]
+    rows = pa.table({"ts": pa.array(times, pa.timestamp("us")), "v": [4, None], "half": [0.5, -1.5]})
+    text = """SELECT CAST(ts AS BIGINT) AS a, ts::SMALLINT AS b, CAST(CAST(ts AS BIGINT) AS TIMESTAMP) AS c,
+                     CAST(ts AS DOUBLE) AS d, CAST(v AS TIMESTAMP) AS e FROM s"""
+    eng = ps.Engine()
+    eng.stream("s", rows.schema, time="ts")
+    eng.query("q", text)
+    eng.query("halves", "SELECT CAST(half AS TIMESTAMP) AS t FROM s")
+    out = eng.push({"s": rows}, {"s": datetime(2027, 1, 1)})
+    assert [tuple(row.values())[:-1] for row in out["q"].to_pylist()] == [
+        (-1, -1, datetime(1969, 12, 31, 23, 59, 59), -0.5, datetime(1970, 1, 1, 0, 0, 4)),
+        (1769817603, None, datetime(2026, 1, 31, 0, 0, 3), 1769817603.25, None),
+    ]
+    assert difference(out["q"], expected(text, {"s": rows})) is None
+    assert out["halves"]["t"].to_pylist() == [
+        datetime(1970, 1, 1, 0, 0, 0, 500_000), datetime(1969, 12, 31, 23, 59, 58, 500_000)
+    ]  # fmt: skip
