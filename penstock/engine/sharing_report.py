@@ -26,6 +26,10 @@ def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> li
             groups = len(shared.needs.filter_groups)
             filters = "the same filters" if groups == 1 else f"{groups} different sets of filters"
             lines.append(f"shared: one join for {len(shared.members)} queries with {filters}")
+            interest = shared.interest
+            if interest is not None and interest.uses_bits:
+                sets = f"{len(interest.sets):,} combinations of these occur"
+                lines.append(f"  {sets}, too many to number those of results: each result has one bit for each set")
             lines += [f"  {line}" for line in _format_slices(part, time_type)]
     return lines
 

@@ -23,7 +23,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.state import FOREVER, I32, I64, Maintenance, Mask, allocate, gather
+from penstock.state import FOREVER, I32, I64, U8, Maintenance, Mask, allocate, gather
 
 ColumnRef = tuple[str, str]
 """A column: the alias of its leaf, and its name."""
@@ -117,6 +117,8 @@ class MatchBatch:
     membership: Callable[[FilterGroup], Mask] | None
     """For a filter group, by code of interest, whether the group is in its set; None if there is only one group."""
     origin: MatchOrigin
+    group_bits: U8 | None = None
+    """The sets of filter groups as rows of bits, if they have no codes: `rows.interest` are places of rows then."""
     _payload_places: I64 | None = None
     """The positions of the combinations in the payload view, if they are only some of it."""
     _age_lookups: list[int] = field(default_factory=lambda: [0])
@@ -178,6 +180,7 @@ class MatchBatch:
             self,
             rows=self.rows.take(places),
             late_expirations=None if self.late_expirations is None else self.late_expirations[places],
+            group_bits=None if self.group_bits is None else self.group_bits[places],
             _payload_places=places if self._payload_places is None else self._payload_places[places],
             _age_lookups=[0],
         )

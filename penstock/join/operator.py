@@ -328,9 +328,18 @@ class JoinOperator:
         self.inputs.done = max(self.done, until)
         self._run_count += 1
         due = not self._run_count % tree.maintenance.unite_every
-        if due and not self.trees.on_parallel_track and shared.can_merge_groups:
+        if due and not self.trees.on_parallel_track:
+            self._maintain_sharing()
+
+    def _maintain_sharing(self) -> None:
+        """Merge filter groups that need the same tuples, and forget sets of groups that no tuple has."""
+        shared = self.shared_join
+        if shared.can_merge_groups:
             with self._in_sync():
                 shared.merge_groups(self.done)
+        if shared.has_unused_sets:
+            with self._in_sync():
+                shared.renew_codes()
 
     # ── changes between two batches ──────────────────────────────────────────────────────────────────────────────
 

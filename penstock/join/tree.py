@@ -214,21 +214,31 @@ class JoinTree:
 
         `reader_codes` are the codes of the groups that read the root and of those that read the early node.
         """
-        root_code, early_code = reader_codes
         self.early_aliases = early_aliases
-        leaves = {}
+        leaves = {} if interest is None else self._make_leaf_interests(plan, interest, codes, reader_codes[1])
         for leaf in plan.leaves:
-            alias, store = leaf.alias, self.stores[leaf.alias]
-            shared = None
-            if interest is not None:
-                null_codes = dict.fromkeys(_list_upper_classes(plan, alias, early_aliases), early_code)
-                leaves[alias] = shared = LeafInterest(alias, interest, store.rows, codes[alias], null_codes)
-            store.update_sharing(leaf, shared, codes[alias])
-        shared_rows = None if interest is None else RowInterest(interest, leaves, root_code, early_aliases)
+            self.stores[leaf.alias].update_sharing(leaf, leaves.get(leaf.alias), codes[leaf.alias])
+        shared_rows = None if interest is None else RowInterest(interest, leaves, reader_codes[0], early_aliases)
         self.context.interest = shared_rows
         self.change_plan(plan)
         for node in self.walk_joins():
             node.drop_unwanted(self._purged_until)
+
+    def _make_leaf_interests(
+        self, plan: JoinPlan, interest: Interest, codes: Mapping[str, I32], early_code: int
+    ) -> dict[str, LeafInterest]:
+        found = {}
+        for alias, store in ((leaf.alias, self.stores[leaf.alias]) for leaf in plan.leaves):
+            null_codes = dict.fromkeys(_list_upper_classes(plan, alias, self.early_aliases), early_code)
+            found[alias] = LeafInterest(alias, interest, store.rows, codes[alias], null_codes)
+        return found
+
+    def renew_codes(self, interest: Interest, codes: Mapping[str, I32], reader_codes: tuple[int, int]) -> None:
+        """Continue for the same queries with other codes, see `update_sharing`."""
+        leaves = self._make_leaf_interests(self.plan, interest, codes, reader_codes[1])
+        for alias, leaf in leaves.items():
+            self.stores[alias].interest = leaf
+        self.context.interest = RowInterest(interest, leaves, reader_codes[0], self.early_aliases)
 
     def add_sharing(self, plan: JoinPlan) -> None:
         """Continue for more queries, which need none of the stored rows."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 
 from penstock.errors import QueryError
 
-_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared", "relief_share")
+_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared", "known_intersections", "relief_share")
 _POWERS_OF_TWO = ("capacity", "state_capacity", "bloom_bits")
 _MAY_BE_ZERO = (
     "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
-    "order_share", "newest_segments",
+    "order_share", "newest_segments", "bit_groups",
 )  # fmt: skip
 _MINIMUMS = {
     "bloom_bits": 8,
@@ -57,6 +57,10 @@ class Maintenance:
     """A probe returns its matches in blocks of this size."""
     narrow_sets: int = 256
     """Up to this many sets of filter groups, codes take one byte and all intersections are kept in a table."""
+    bit_groups: int = 256
+    """With more sets than `narrow_sets`, intersections of combinations are rows of bits up to this many groups, ..."""
+    known_intersections: float = 0.75
+    """... and with more groups if less than this part of the intersections occurred before."""
     listed_claims: int = 3
     """Up to this many filters, the sets of filter groups are listed in advance."""
     order_after: int = 16
@@ -119,6 +123,8 @@ SMALLEST = Maintenance(
     unite_every=1,
     block=1,
     narrow_sets=1,
+    bit_groups=0,
+    known_intersections=0.0,
     listed_claims=0,
     order_after=0,
     order_share=0,

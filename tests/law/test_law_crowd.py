@@ -1,39 +1,62 @@
 """The law for crowds: many random queries with their own windows and filters share one join.
 
-They are added and dropped during the run, several between two pushes, with snapshots in between. Queries that run from
-the start are compared with DuckDB, the others with the same query in an engine without sharing.
+They are added, altered and dropped during the run, several between two pushes, with snapshots in between. Queries that
+run from the start are compared with DuckDB, others with the same query in an engine without sharing. An altered query
+has, from the time on that the engine names, the results of its new text over all tuples, and no others before.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
+import law_support
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from law_support import CHUNKS, list_seeds, make_engine
+from law_support import CHUNKS, check_fails, list_seeds, make_engine
+from sharing_mutants import CROWD_MUTANTS, Mutant
 from sharing_runs import SharingRun, run_queries
 
 import penstock as ps
-from penstock.state import Maintenance
+from penstock.state import SHIPPED, Maintenance
 from penstock.testing import difference, expected_by_duckdb
 
 STREAMS = {"A": {"ts": "bigint", "k": "bigint", "v": "bigint", "d": "double"},
            "B": {"ts": "bigint", "k": "bigint", "v": "bigint", "d": "double"}}  # fmt: skip
 SAMPLE = 6
+MANY_SETS = (
+    Maintenance(narrow_sets=4, recycle_codes=8, unite_every=2),
+    Maintenance(narrow_sets=4, recycle_codes=8, unite_every=2, bit_groups=0, known_intersections=0.0),
+    Maintenance(narrow_sets=4, recycle_codes=8, unite_every=2, bit_groups=0, known_intersections=0.8),
+)
+"""Intersections of sets of filter groups are rows of bits, or have codes, or change from codes to bits."""
 
 
-def draw_crowd(seed: int) -> SharingRun:
+@dataclass
+class CrowdRun(SharingRun):
+    """A run in which queries are altered, too: the step before which each is, and its new text."""
+
+    altered: dict[str, tuple[int, str]] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
+    """From when on an altered query misses no result, as the engine says."""
+
+
+def draw_crowd(seed: int, queries: int | None = None) -> CrowdRun:
     rng = random.Random(f"crowd {seed}")
-    run, steps, time = SharingRun(rng), rng.randint(4, 9), 0
+    run, steps, time = CrowdRun(rng), rng.randint(4, 9), 0
     for _ in range(steps):
         run.pushes.append({name: _draw_rows(rng, time) for name in STREAMS if rng.random() < 0.9})
         time += 21  # no tuple is late
-    for number in range(rng.choice([5, 12, 30])):
+    for number in range(queries or rng.choice([5, 12, 30])):
         name = f"q{number}"
         run.texts[name] = _draw_query(rng)
         run.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
         run.dropped_at[name] = rng.choice([steps, steps, rng.randint(run.added_at[name], steps)])
+        if run.dropped_at[name] == steps and run.added_at[name] < steps - 1 and rng.random() < 0.3:
+            run.altered[name] = rng.randint(run.added_at[name] + 1, steps - 1), _draw_query(rng)
     return run
 
 
@@ -58,6 +81,7 @@ def _draw_query(rng: random.Random) -> str:
             [], [], [f"{alias}.v > {low}"], [f"{alias}.v <= {low}"], [f"{alias}.v BETWEEN {low} AND {low + 3}"],
             [f"{alias}.v IN ({low}, {rng.randrange(8)})"], [f"{alias}.v = {low}"], [f"{low} > {alias}.v"],
             [f"{alias}.d >= 0.5"], [f"{alias}.d < 0.5", f"{alias}.v > {low}"], [f"{alias}.d = 0.0"],
+            [f"({alias}.v * {rng.randint(2, 99)} + {alias}.ts) % 7 > {low}"],
             [f"{alias}.v % 3 = {low % 3}"], [f"{alias}.v > {low}", f"{alias}.ts % 2 = 0"],
         ])  # fmt: skip
     items = f"A [RANGE {windows[0]}], B [RANGE {windows[1]}]"
@@ -71,12 +95,20 @@ def build_engine(**options: Any) -> Any:
     return eng
 
 
-def check_crowd(seed: int) -> None:
-    run = draw_crowd(seed)
+def check_crowd(seed: int, queries: int | None = None, sample: int = SAMPLE) -> None:
+    run = draw_crowd(seed, queries)
     rng = run.rng
-    options = {"state": rng.choice(["eager", "lazy", "jit", "auto", "none"]), "batch": rng.choice([1, 7, 4096])}
+    options: dict[str, Any] = {
+        "state": rng.choice(["eager", "lazy", "jit", "auto", "none"]), "batch": rng.choice([1, 7, 4096])
+    }  # fmt: skip
+    if law_support.MAINTENANCE is SHIPPED:
+        options["maintenance"] = rng.choice([SHIPPED, *MANY_SETS])
 
-    def happens(eng: Any, _step: int) -> Any:
+    def happens(eng: Any, step: int) -> Any:
+        for name, (at, text) in run.altered.items():
+            if at == step:
+                eng.alter(name, text)
+                run.since[name] = eng.metrics(name)["complete_since"]
         return ps.Engine.restore(eng.snapshot()) if rng.random() < 0.15 else eng
 
     together = run_queries(build_engine(**options), run, list(run.texts), happens)
@@ -84,7 +116,11 @@ def check_crowd(seed: int) -> None:
         name: pa.concat_tables([push[name] for push in run.pushes if name in push] or [_draw_rows(rng, 0)[:0]])
         for name in STREAMS
     }
-    for name in rng.sample(sorted(run.texts), min(SAMPLE, len(run.texts))):
+    for name in rng.sample(sorted(run.texts), min(sample, len(run.texts))):
+        if name in run.altered:
+            fault = _find_fault_of_altered(together[name], run, name, whole)
+            assert fault is None, f"seed {seed}, {options}, {name}: {run.texts[name]}, {run.altered[name]}\n{fault}"
+            continue
         if run.added_at[name] == 0 and run.dropped_at[name] == len(run.pushes):
             wanted = expected_by_duckdb(run.texts[name], whole, time="ts")
         else:
@@ -93,10 +129,60 @@ def check_crowd(seed: int) -> None:
         assert fault is None, f"seed {seed}, {options}, {name}: {run.texts[name]}\n{fault}"
 
 
+def _find_fault_of_altered(found: pa.Table, run: CrowdRun, name: str, whole: dict[str, pa.Table]) -> str | None:
+    step, text = run.altered[name]
+    since = run.since[name]
+    wanted, former = (expected_by_duckdb(each, whole, time="ts") for each in (text, run.texts[name]))
+    before = found.filter(pc.less(found.column("_ts"), since))
+    foreign = _count_rows(before) - _count_rows(wanted) - _count_rows(former)
+    if foreign:
+        return f"altered before step {step}, complete since {since}: of neither text {foreign}"
+    return difference(*(rows.filter(pc.greater_equal(rows.column("_ts"), since)) for rows in (found, wanted)))
+
+
+def _count_rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    return Counter(zip(*table.to_pydict().values(), strict=True))
+
+
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_crowd(chunk: int) -> None:
     for seed in list_seeds(chunk)[::10]:
         check_crowd(seed)
+
+
+@pytest.mark.parametrize("mutant", CROWD_MUTANTS, ids=lambda mutant: mutant.method)
+def test_crowd_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_support, "MAINTENANCE", MANY_SETS[0])
+    mutant.apply(monkeypatch)
+    assert any(check_fails(check_crowd, seed) for seed in mutant.seeds)
+
+
+def test_results_are_counted_without_numbered_sets() -> None:
+    """The figures of a query are those of its own rows, also after queries were added and dropped."""
+    eng, rng, read = build_engine(maintenance=MANY_SETS[0]), random.Random(5), Counter[str]()
+    for step in range(8):
+        for place in range(3):
+            window, low = rng.randint(5, 40), rng.randrange(7)
+            where = f"A.k = B.k AND (A.v * {step + 2} + A.ts) % 7 > {low} AND B.v % {place + 2} = 0"
+            eng.query(f"q{step}_{place}", f"SELECT A.v, B.v AS w FROM A, B WHERE {where} WINDOW {window}")
+        if step % 3 == 2:
+            eng.drop(f"q{step - 1}_0")
+        read.update(
+            {name: rows.num_rows for name, rows in eng.push({s: _draw_rows(rng, 21 * step) for s in "AB"}).items()}
+        )
+    assert all(eng.metrics(name)["emitted"] == read[name] for name in eng.queries)
+    assert read.total() > 300
+    assert "too many to number" in eng.explain("q7_0")
+
+
+def test_crowd_of_a_hundred_queries() -> None:
+    check_crowd(7, queries=100, sample=8)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+def test_crowd_of_a_thousand_queries(seed: int) -> None:
+    check_crowd(1000 + seed, queries=1000, sample=60)
 
 
 def test_identical_queries_added_while_running_merge() -> None:

@@ -14,7 +14,9 @@ from penstock.join.sharing.interest import GroupWindows, Interest, compute_ends
 from penstock.join.sharing.kernels import (
     clip_expirations,
     compute_window_ends,
+    count_by_group,
     count_slices,
+    intersect_bits,
     intersect_codes,
     is_ascending,
     select_by_age,
@@ -378,6 +380,33 @@ def test_select_and_count_combinations_by_age(groups: int) -> None:
     count_slices(age, codes, windows, tally)
     twin = Counter((of[i], sum(window <= age[i] for window in windows)) for i in range(200))
     assert {place: count for place, count in np.ndenumerate(tally) if count} == twin
+
+
+@pytest.mark.parametrize("groups", [3, 20])
+def test_meet_and_count_combinations_by_bits(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    places = [set(np.flatnonzero(rng.random(groups) < 0.5).tolist()) for _ in range(5)]
+    sets = np.packbits([[group in each for group in range(groups)] for each in places], axis=1, bitorder="little")
+    ring, ids, first = rng.integers(0, 5, 16).astype(np.int32), rng.integers(0, 99, 200), rng.integers(0, 5, 200)
+    bits = sets[first]
+    intersect_bits(ring, ids, sets, bits)
+    met = [places[one] & places[ring[other & 15]] for one, other in zip(first.tolist(), ids.tolist(), strict=True)]
+    assert [set(np.flatnonzero(np.unpackbits(row, bitorder="little")).tolist()) for row in bits] == met
+    age, windows = (
+        rng.integers(0, 30, 200),
+        [sorted({int(w) for w in rng.integers(1, 25, n % 4)}) for n in range(groups)],
+    )
+    firsts = np.cumsum([0, *(len(each) + 1 for each in windows)])
+    ends = np.array([end for each in windows for end in (*each, 2**63 - 1)])
+    counts = np.zeros(ends.size, np.int64)
+    count_by_group(age, bits, ends, firsts, counts)
+    twin = Counter(
+        (group, sum(end <= a for end in windows[group]))
+        for a, each in zip(age.tolist(), met, strict=True)
+        for group in each
+    )
+    assert counts.sum() == twin.total()
+    assert all(counts[firsts[group] + place] == count for (group, place), count in twin.items())
 
 
 @pytest.mark.parametrize("seed", range(5))

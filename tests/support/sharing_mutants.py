@@ -38,6 +38,18 @@ SHARING_MUTANTS = (
     Mutant(JoinNode, "drop_unwanted", lambda _self, _bound: None, _SHARING_SEEDS),
 )
 
+
+def _read_first_only(self: Any, _part: Any, rows: Any) -> Any:
+    leaf = next(iter(self._leaves.values()))
+    return self.interest.read_sets()[leaf.read(rows.ids[0])]
+
+
+CROWD_MUTANTS = (
+    Mutant(RowInterest, "read_bits", _read_first_only, (0, 1, 2, 3)),
+    Mutant(Interest, "recode", lambda self, codes, _sets: codes % len(self.sets), (0, 1, 2, 3)),
+)
+"""Detected by `test_law_crowd.check_crowd` with few sets that are numbered."""
+
 FREED_MUTANT = Mutant(StoredRows, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_), ())
 """Detected by `sharing_runs.check_freed_tuples`: queries are rarely dropped and added in this order."""
 

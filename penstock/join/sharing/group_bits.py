@@ -31,7 +31,7 @@ class GroupBits:
         if more > 0:
             self._rows = np.pad(self._rows, ((0, 0), (0, max(more, self._rows.shape[1]))))
 
-    def _read(self, sets: Sequence[int]) -> NDArray[np.uint8]:
+    def read(self, sets: Sequence[int]) -> NDArray[np.uint8]:
         """The bits of all sets."""
         width = self._rows.shape[1]
         if self._known < len(sets):
@@ -46,18 +46,18 @@ class GroupBits:
 
     def read_group(self, sets: Sequence[int], group: int, first: int = 0) -> Mask:
         """For each set from `first` on whether it contains a group."""
-        bits: U8 = self._read(sets)[first:, group >> 3]
+        bits: U8 = self.read(sets)[first:, group >> 3]
         return (bits >> np.uint8(group & 7) & np.uint8(1)).astype(np.bool_)
 
     def find_longest(self, sets: Sequence[int], windows: I64, first: int = 0) -> I64:
         """For each set from `first` on the longest of its groups' windows; 0 for the empty set."""
         found = np.zeros(len(sets) - first, np.int64)
-        find_longest_windows(self._read(sets)[first:], windows, found)
+        find_longest_windows(self.read(sets)[first:], windows, found)
         return found
 
     def read_groups(self, sets: Sequence[int], codes: I64, groups: Sequence[int]) -> NDArray[np.uint8]:
         """For each of some groups whether they are in some of the sets, given by their codes, as packed bits."""
-        rows = self._read(sets)[codes]
+        rows = self.read(sets)[codes]
         places = np.array(groups, np.int64)
         return np.packbits(rows[:, places >> 3].T >> (places & 7).astype(np.uint8)[:, np.newaxis] & 1, axis=1)
 
@@ -68,7 +68,7 @@ class GroupBits:
         moved: list[int] = []
         block = max(1, _BLOCK_BITS // max(1, len(kept)))
         for first in range(0, codes.size, block):
-            rows = self._read(sets)[codes[first : first + block]]
+            rows = self.read(sets)[codes[first : first + block]]
             bits = (rows[:, places >> 3] >> (places & 7).astype(np.uint8) & 1) * stays
             moved += [int.from_bytes(row.tobytes(), "little") for row in np.packbits(bits, axis=1, bitorder="little")]
         return moved

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.join.sharing.group_bits import GroupBits
+from penstock.join.sharing.kernels import find_longest_windows
 from penstock.state import FOREVER, I32, I64, SHIPPED, U8, CodeTable, Maintenance, Mask, allocate
 
 NO_INTEREST = 0
@@ -47,6 +48,8 @@ class Interest:
         """For each code, its groups as the bits of a number."""
         self._intersections: NDArray[np.int32] = np.zeros((1, 1), np.int32)
         self._pairs = CodeTable(maintenance.capacity)
+        self._looked_up = self._newly_met = 0
+        self._sets_at_first = 1
         self._pair_intersections: I32 = np.empty(0, np.int32)
         self._bits = GroupBits(len(self.filter_groups))
         self._longest_windows: dict[str, I64] = {}
@@ -85,30 +88,73 @@ class Interest:
         if self.has_few_sets:
             return self.intersection_table()[one, other]
         pairs = self._pairs.intern((one.astype(np.int64) << 32) | other)
+        self._looked_up += pairs.size
         if self._pairs.code_limit > self._pair_intersections.size:
             keys = self._pairs.values(np.arange(self._pair_intersections.size, self._pairs.code_limit, dtype=np.int32))
             met = [self.encode_set(self.sets[key >> 32] & self.sets[key & 0xFFFFFFFF]) for key in keys.tolist()]
+            self._newly_met += len(met)
             self._pair_intersections = np.concatenate([self._pair_intersections, np.array(met, np.int32)])
         return self._pair_intersections[pairs]
 
     @property
     def has_few_sets(self) -> bool:
         """Whether there are so few sets that the intersections of all pairs can be kept."""
+        self._extend_table()
         return len(self.sets) <= self._maintenance.narrow_sets
 
+    @property
+    def uses_bits(self) -> bool:
+        """Whether intersections of combinations are rows of bits: there are too many different ones to number them."""
+        if self.has_few_sets:
+            return False
+        upkeep = self._maintenance
+        explodes = self._looked_up - self._newly_met < upkeep.known_intersections * self._looked_up
+        return explodes or len(self.filter_groups) <= upkeep.bit_groups
+
+    @property
+    def has_unused_sets(self) -> bool:
+        """Whether there are so many more sets than at first that those of stored rows are worth being listed again."""
+        upkeep = self._maintenance
+        return len(self.sets) > max(upkeep.recycle_codes, upkeep.regrowth * self._sets_at_first)
+
+    def replace(self, former: Interest) -> None:
+        """Follow other codes for the same groups, when all stored rows have got their codes here."""
+        self._sets_at_first = len(self.sets)
+        self._looked_up, self._newly_met = former._looked_up, former._newly_met
+
+    def read_sets(self) -> U8:
+        """For each code its groups as a row of bits."""
+        return self._bits.read(self.sets)
+
+    def find_longest_windows(self, alias: str, bits: U8) -> I64:
+        """For each row of bits the longest window on a stream of the groups in it; 0 without groups."""
+        windows = np.array([group.longest.get(alias, 0) for group in self.filter_groups], np.int64)
+        found = np.zeros(len(bits), np.int64)
+        if windows.min() == windows.max():
+            found[bits.any(axis=1)] = windows[0]
+        else:
+            find_longest_windows(bits, windows, found)
+        return found
+
     def intersection_table(self) -> NDArray[np.int32]:
-        """The code of the intersection for every pair of codes, closed under intersection."""
-        while self._intersections.shape[0] < len(self.sets):
+        """The code of the intersection for every pair of codes, closed under intersection. Only for few sets."""
+        self._extend_table()
+        return self._intersections
+
+    def _extend_table(self) -> None:
+        """Close the table under intersection, or give up: the closure of a few sets may be very large."""
+        while self._intersections.shape[0] < len(self.sets) <= self._maintenance.narrow_sets:
             known, count = self._intersections.shape[0], len(self.sets)
-            new = [
-                [self.encode_set(self.sets[row] & set_) for set_ in self.sets[:count]] for row in range(known, count)
-            ]
+            new = []
+            for row in self.sets[known:count]:
+                new.append([self.encode_set(row & set_) for set_ in self.sets[:count]])
+                if len(self.sets) > self._maintenance.narrow_sets:
+                    return
             grown = np.empty((count, count), np.int32)
             grown[:known, :known] = self._intersections
             grown[known:] = new
             grown[:, known:] = grown[known:].T
             self._intersections = grown
-        return self._intersections
 
     def add_group(self, codes: I32, group: int, needed: Mask) -> I32:
         """The codes with a group added where it needs the tuples."""

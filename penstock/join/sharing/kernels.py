@@ -112,6 +112,16 @@ def find_longest_windows(bits: Any, windows: I64, out: I64) -> None:
 
 
 @compile_kernel
+def intersect_bits(row_wanted: Any, ids: I64, sets: Any, bits: Any) -> None:
+    """As `intersect_codes`, for sets that are rows of bits: `sets` has the row of each code."""
+    mask = row_wanted.size - 1
+    for i in range(ids.size):
+        code = row_wanted[ids[i] & mask]
+        for place in range(bits.shape[1]):
+            bits[i, place] &= sets[code, place]
+
+
+@compile_kernel
 def is_ascending(times: I64, after: int) -> bool:
     """Whether times do not decrease, and the first is not before `after`."""
     for i in range(times.size):
@@ -150,6 +160,30 @@ def _find_slice(age: int, windows: I64) -> int:
         else:
             high = middle
     return low
+
+
+@compile_kernel
+def count_by_group(age: I64, bits: Any, windows: I64, firsts: I64, counts: I64) -> None:
+    """Count combinations by group, given the groups that need each as a row of bits, and by the group's windows.
+
+    Group g has the cells from firsts[g] to before firsts[g + 1]: one for each of its windows (ascending), one for older
+    combinations. `windows` has the end of each cell.
+    """
+    for i in range(age.size):
+        for place in range(bits.shape[1]):
+            byte, group = bits[i, place], 8 * place
+            while byte != 0:
+                if byte & 1:
+                    low, high = firsts[group], firsts[group + 1] - 1
+                    while low < high:
+                        middle = (low + high) >> 1
+                        if windows[middle] <= age[i]:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    counts[low] += 1
+                byte >>= 1
+                group += 1
 
 
 @compile_kernel

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import NO_INTEREST, Interest
-from penstock.join.sharing.kernels import clip_expirations, compute_window_ends, intersect_codes
+from penstock.join.sharing.kernels import clip_expirations, compute_window_ends, intersect_bits, intersect_codes
 from penstock.join.stored_rows import StoredRows
-from penstock.state import I32, I64
+from penstock.state import I32, I64, U8
 
 
 class LeafInterest:
@@ -77,11 +77,19 @@ class LeafInterest:
 
     def clip_expirations(self, ids: I64, codes: I32, dies: I64) -> None:
         """Lower the deaths of combinations to when these rows leave the longest window of the groups that need them."""
-        clip_expirations(self._rows.born, ids, self.list_windows(), codes, dies)
+        self.clip_by_windows(ids, self.list_windows(), codes, dies)
+
+    def clip_by_windows(self, ids: I64, windows: I64, codes: I32, dies: I64) -> None:
+        """As `clip_expirations`, with the windows by code."""
+        clip_expirations(self._rows.born, ids, windows, codes, dies)
 
     def intersect(self, ids: I64, intersections: NDArray[np.int32], codes: I32) -> None:
         """Restrict codes of interest to the groups that also need these rows."""
         intersect_codes(self._codes.ring, ids, intersections, codes)
+
+    def intersect_bits(self, ids: I64, bits: U8) -> None:
+        """As `intersect`, for sets that are rows of bits."""
+        intersect_bits(self._codes.ring, ids, self.interest.read_sets(), bits)
 
     def narrow_nulls(self, chosen: I64, codes: dict[int, I32], wanted: I32) -> tuple[I64, dict[int, I32], I32]:
         """Restrict tuples with a NULL term to the groups that do not join on that term."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -15,7 +15,7 @@ from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.tree import JoinTree
 from penstock.plan import SubPlan
-from penstock.state import Mask, scan_times
+from penstock.state import U8, Mask, scan_times
 
 
 class MatchBuilder:
@@ -56,15 +56,20 @@ class MatchBuilder:
         tree = self._trees.tree
         stores, interest = tree.stores, tree.context.interest
         ids = dict(zip(part.aliases, rows.ids, strict=True))
-        membership = None
-        if interest is not None:
+        membership: Callable[[FilterGroup], Mask] | None = None
+        bits = None
+        if interest is not None and rows.interest is None and interest.uses_bits():
+            bits = interest.read_bits(part, rows)
+            rows = JoinRows(rows.ids, rows.born, rows.dies, np.arange(len(rows), dtype=np.int32))
+            membership = partial(_read_bit, bits, self._group_places)
+        elif interest is not None:
             rows = JoinRows(rows.ids, rows.born, rows.dies, interest.read_result(part, rows))
             membership = partial(_read_membership, interest.interest, self._group_places)
         counted = [stores[alias].rows.read_expirations(ids[alias]) for alias in self.late_ending]
         origin = self._describe_origin(tree, part, scope)
         names = self._shown_columns if scope is None else [named for named in self._shown_columns if named[0] in ids]
         late = reduce(np.minimum, counted) if counted else None
-        return MatchBatch(rows, late, PayloadView(ids, stores, names), membership, origin)
+        return MatchBatch(rows, late, PayloadView(ids, stores, names), membership, origin, bits)
 
     def _describe_origin(self, tree: JoinTree, part: SubPlan, scope: frozenset[str] | None) -> MatchOrigin:
         known, under_budget = self._origins.get(scope), tree.shedding is not None
@@ -80,6 +85,12 @@ class MatchBuilder:
     def list_late_ending_places(self) -> list[int]:
         """The places of aliases with ROWS windows in a row of the root."""
         return [self._trees.tree.plan.root.aliases.index(alias) for alias in self.late_ending]
+
+
+def _read_bit(bits: U8, places: Mapping[FilterGroup, int], group: FilterGroup) -> Mask:
+    """By combination, whether a filter group is in its row of bits."""
+    place = places[group]
+    return (bits[:, place >> 3] >> np.uint8(place & 7) & np.uint8(1)).astype(np.bool_)
 
 
 def _read_membership(interest: Interest, places: Mapping[FilterGroup, int], group: FilterGroup) -> Mask:

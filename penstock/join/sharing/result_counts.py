@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.join.match_batch import MatchBatch
+from penstock.join.sharing.group_tally import GroupTally
 from penstock.join.sharing.interest import NO_CODES, Interest
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
@@ -56,10 +57,18 @@ class ResultCounts:
         """Results that were distributed to the groups."""
         self._distributed = SliceCounts(())
         self._slices_current = False
+        self._by_bit: GroupTally | None = None
+        """Results whose sets have no codes."""
 
     def add(self, matches: MatchBatch) -> None:
         """Count results that are built when they are read."""
         codes, interest, tally = matches.rows.interest, self._interest, self._update_slices()
+        if matches.group_bits is not None:
+            if self._by_bit is None:
+                self._by_bit = GroupTally(self._places)
+            self._by_bit.add(matches.age, matches.group_bits)
+            tally.add(matches.age, NO_CODES, 1)  # of no group, because code 0 is the empty set
+            return
         if codes is None and all(life <= tally.youngest_end for _, life in matches.origin.widest_windows):
             tally.add_youngest(len(matches))
             return
@@ -89,6 +98,7 @@ class ResultCounts:
         return self._add_up(member.filter_group).count_within(member.need.common_lifetime or 0)
 
     def _add_up(self, group: FilterGroup) -> _GroupCounts:
+        self._distribute_bits()
         ends, tally = sorted(group.list_uniform_windows()), self._update_slices()
         sums: list[int] | None = None
         if group in self._places:
@@ -113,11 +123,12 @@ class ResultCounts:
 
     def mark_slices_changed(self) -> None:
         """Filter groups or their windows have changed."""
+        self._end_tally_of_bits()
         self._slices_current = False
 
     def clear_groups(self) -> None:
         """The members were divided into other filter groups: their counts start again."""
-        self._by_group, self._places = {}, {}
+        self._by_bit, self._by_group, self._places = None, {}, {}
         self.mark_slices_changed()
 
     def set_codes(self, interest: Interest | None, groups: Sequence[FilterGroup]) -> None:
@@ -127,11 +138,28 @@ class ResultCounts:
 
     def add_groups(self, groups: Sequence[FilterGroup]) -> None:
         """There are more groups; the codes of interest keep their meaning."""
+        self._end_tally_of_bits()
         for place in range(len(self._places), len(groups)):
             self._places[groups[place]] = place
 
+    def _distribute_bits(self) -> None:
+        """Distribute the results whose sets have no codes."""
+        if self._by_bit is not None:
+            for group, windows, counts in self._by_bit.take_counts():
+                self._add_counts(group, windows, counts)
+
+    def _end_tally_of_bits(self) -> None:
+        self._distribute_bits()
+        self._by_bit = None
+
+    def _add_counts(self, group: FilterGroup, windows: I64, counts: I64) -> None:
+        known = self._by_group.get(group, SliceCounts(()))
+        self._by_group[group] = known.reslice(group.list_uniform_windows())
+        self._by_group[group].add_counts(windows, counts)
+
     def distribute(self) -> None:
         """Distribute results to the groups that need them."""
+        self._end_tally_of_bits()
         tally = self._update_slices()
         codes, slices, counts = tally.list_entries()
         if not counts.size:
@@ -140,9 +168,7 @@ class ResultCounts:
             if group in self._places:
                 found, part = self._list_wanted(group, codes, slices, counts)
                 sums = np.bincount(found, part, tally.windows.size + 1).astype(np.int64)
-                known = self._by_group.get(group, SliceCounts(()))
-                self._by_group[group] = known.reslice(group.list_uniform_windows())
-                self._by_group[group].add_counts(tally.windows, sums)
+                self._add_counts(group, tally.windows, sums)
         living = set(self._needs.filter_groups)
         self._by_group = {group: counted for group, counted in self._by_group.items() if group in living}
         self._distributed = self._distributed.reslice(tally.windows.tolist())

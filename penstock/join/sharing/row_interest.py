@@ -16,7 +16,7 @@ from penstock.join.join_rows import JoinRows
 from penstock.join.sharing.interest import NO_INTEREST, Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.plan import LeafPlan, SubPlan
-from penstock.state import ALWAYS, FOREVER, I32, I64
+from penstock.state import ALWAYS, FOREVER, I32, I64, U8
 
 
 class RowInterest:
@@ -55,16 +55,37 @@ class RowInterest:
             leaf.intersect(ids, intersections, codes)
         return codes
 
+    def uses_bits(self) -> bool:
+        """Whether the interest of combinations is rows of bits. Those of an early node always have codes."""
+        return self._early_aliases is None and self.interest.uses_bits
+
+    def read_bits(self, part: SubPlan, rows: JoinRows) -> U8:
+        """As `read`, as rows of bits: not numbered, and not kept."""
+        first, *others = ((self._leaves[alias], ids) for alias, ids in zip(part.aliases, rows.ids, strict=True))
+        bits: U8 = self.interest.read_sets()[first[0].read(first[1])]
+        for leaf, ids in others:
+            leaf.intersect_bits(ids, bits)
+        return bits
+
     def read_result(self, part: SubPlan, rows: JoinRows) -> I32:
         """As `read`, for new rows of the root or of the early node."""
         return self.read(part, rows) if self.covers(part) else np.full(len(rows), self.root_code, np.int32)
 
     def clip(self, part: SubPlan, rows: JoinRows) -> JoinRows:
         """The rows with the deaths that their groups give them. A row that no group needs dies before it is born."""
+        if not isinstance(part, LeafPlan) and self.uses_bits():
+            return self._clip_by_bits(part, rows)
         codes, dies = self.read(part, rows), rows.dies.copy()
         for alias, ids in zip(part.aliases, rows.ids, strict=True):
             self._leaves[alias].clip_expirations(ids, codes, dies)
         return JoinRows(rows.ids, rows.born, np.where(codes == NO_INTEREST, ALWAYS, dies), codes)
+
+    def _clip_by_bits(self, part: SubPlan, rows: JoinRows) -> JoinRows:
+        bits, dies = self.read_bits(part, rows), rows.dies.copy()
+        places = np.arange(len(rows), dtype=np.int32)
+        for alias, ids in zip(part.aliases, rows.ids, strict=True):
+            self._leaves[alias].clip_by_windows(ids, self.interest.find_longest_windows(alias, bits), places, dies)
+        return JoinRows(rows.ids, rows.born, np.where(bits.any(axis=1), dies, ALWAYS))
 
     def restrict(self, part: SubPlan, rows: JoinRows, to: int) -> tuple[JoinRows, I32]:
         """The rows with the codes of those groups in the set `to` that need them, and these codes."""

@@ -313,6 +313,23 @@ class SharedJoin:
             member.change_filter_group(into, self.matches.merge_count)
             self.counts.start_member(member)
 
+    @property
+    def has_unused_sets(self) -> bool:
+        """Whether many sets of filter groups have codes that no stored row has."""
+        return self.interest is not None and self.interest.has_unused_sets
+
+    def renew_codes(self) -> None:
+        """Give codes only to the sets of filter groups that stored rows have."""
+        tree, known, groups = self.tree, self.interest, self._settled
+        if known is None or not known.has_unused_sets:
+            return
+        interest = self.needs.build_interest(self._slice_ends)
+        codes = recode_rows(tree.stores, groups, groups, interest, add_history=False)
+        readers = self.encode_readers(interest, early=False), self.encode_readers(interest, early=True)
+        interest.replace(known)
+        self.counts.set_codes(interest, groups)
+        tree.renew_codes(interest, codes, readers)
+
     def _update_tree(self, *, reaches_back: bool = False) -> None:
         """Make the tree fit the current members. Interest is kept while a tuple may be needed by some of them only.
 

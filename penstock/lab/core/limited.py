@@ -1,7 +1,8 @@
-"""A run under a memory limit, in a new process: `python -m penstock.lab.core.limited ROWS TEXT LIMIT SPILL`.
+"""A run under a memory limit, in a new process: `python -m penstock.lab.core.limited ROWS LIMIT SPILL PUSHES`.
 
-The windows hold several times the limit. Results are hashed push by push, so that runs can be compared without holding
-them. LIMIT 0 is the run in memory.
+The windows hold several times the limit. The rows are written to files in the folder PUSHES before, because making them
+takes as much memory as a small limit. Results are hashed push by push, so that runs can be compared with each other and
+with DuckDB without holding them. LIMIT 0 is the run in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.engine import Engine
 from penstock.lab.core.memory import KIBI, read_peak_kib, reset_peak
+from penstock.lab.database import load_database
 from penstock.lab.report import ReportRow
 
 NAMES = ("a", "b")
@@ -31,13 +33,15 @@ _MIB = 1 << 20
 
 
 def measure_limited(rows: int, text: int, share: int) -> list[ReportRow]:
-    """The run in memory, and the same run with a limit of 1 / `share` of what its windows hold."""
-    with TemporaryDirectory() as folder:
-        free = _run_in_fresh_process(rows, text, 0, folder)
+    """The run in memory, and the same run with a limit of 1 / `share` of what its windows hold; and the answer."""
+    with TemporaryDirectory() as folder, TemporaryDirectory() as pushes:
+        expected = _write_pushes(Path(pushes), rows, text)
+        free = _run_in_fresh_process(rows, 0, folder, pushes)
         limit = int(free["windows"]) // share
-        limited = _run_in_fresh_process(rows, text, limit, folder)
+        limited = _run_in_fresh_process(rows, limit, folder, pushes)
         left = sum(path.is_file() for path in Path(folder).rglob("*"))
-    return [
+    reference: ReportRow = {"run": "DuckDB", **expected}
+    return [reference] + [
         {
             "run": name,
             "limit_mib": limit / _MIB if found is limited else 0.0,
@@ -52,12 +56,39 @@ def measure_limited(rows: int, text: int, share: int) -> list[ReportRow]:
     ]
 
 
-def _run_in_fresh_process(rows: int, text: int, limit: int, folder: str) -> dict[str, Any]:
-    arguments = [str(value) for value in (rows, text, limit)]
-    command = [sys.executable, "-m", "penstock.lab.core.limited", *arguments, folder]
+def _run_in_fresh_process(rows: int, limit: int, folder: str, pushes: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "penstock.lab.core.limited", str(rows), str(limit), folder, pushes]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def _write_pushes(folder: Path, rows: int, text: int) -> dict[str, int]:
+    """Write the rows of every push; returns how many results DuckDB finds, and their checksum."""
+    parts: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
+    for push in range(PUSHES):
+        for order, name in enumerate(NAMES):
+            table = _draw(order, push, 2 * rows // PUSHES, text, KEYS * rows)
+            with (
+                pa.OSFile(str(_name_file(folder, name, push)), "wb") as sink,
+                pa.ipc.new_file(sink, table.schema) as out,
+            ):
+                out.write_table(table)
+            parts[name].append(table.set_column(2, "note", pc.cast(table.column("note"), pa.int64())))
+    database = load_database({name: pa.concat_tables(tables) for name, tables in parts.items()})
+    within = f"a.ts - b.ts BETWEEN {1 - rows} AND {rows - 1}"
+    found = database.sql(
+        f"SELECT a.k, a.note AS x, b.note AS y FROM a JOIN b ON a.k = b.k WHERE {within}"
+    ).to_arrow_table()
+    return {"results": found.num_rows, "checksum": _hash_rows(found) % (1 << 61)}
+
+
+def _name_file(folder: Path, name: str, push: int) -> Path:
+    return folder / f"{name}{push}.arrow"
+
+
+def _read_push(folder: Path, push: int) -> dict[str, pa.Table]:
+    return {name: pa.ipc.open_file(pa.OSFile(str(_name_file(folder, name, push)))).read_all() for name in NAMES}
 
 
 def _draw(order: int, push: int, rows: int, text: int, keys: int) -> pa.Table:
@@ -71,23 +102,21 @@ def _build_engine(window: int, limit: int, folder: str) -> Engine:
     engine = Engine(warn=False, memory=limit, spill=folder) if limit else Engine(warn=False)
     for name in NAMES:
         engine.stream(name, {"ts": "bigint", "k": "bigint", "note": "string"}, time="ts")
-    engine.query(
-        "q", f"SELECT a.k, a.note AS x, b.note AS y FROM a [RANGE {window}], b [RANGE {window}] WHERE a.k = b.k"
-    )
+    engine.query("q", QUERY.format(window=window))
     return engine
 
 
-def _measure(rows: int, text: int, limit: int, folder: str) -> dict[str, Any]:
+def _measure(rows: int, limit: int, folder: str, pushes: Path) -> dict[str, Any]:
     """Half of the pushes fill the windows, the other half replace their rows."""
-    per_push, checksum, results = 2 * rows // PUSHES, 0, 0
+    checksum = results = 0
     warm = _build_engine(20, 0, folder)
     for push in range(4):
-        found = warm.push({name: _draw(order, push, 10, text, 5) for order, name in enumerate(NAMES)})["q"]
+        found = warm.push({name: _draw(order, push, 10, 9, 5) for order, name in enumerate(NAMES)})["q"]
     assert found.num_rows
     reset_peak()
     before, engine, spent, largest = read_peak_kib(), _build_engine(rows, limit, folder), 0.0, 0
     for push in range(PUSHES):
-        data = {name: _draw(order, push, per_push, text, KEYS * rows) for order, name in enumerate(NAMES)}
+        data = _read_push(pushes, push)
         begun = process_time()
         found = engine.push(data)["q"]
         spent += process_time() - begun
@@ -113,5 +142,4 @@ def _hash_rows(rows: pa.Table) -> int:
 
 
 if __name__ == "__main__":
-    given = [int(value) for value in sys.argv[1:4]]
-    print(json.dumps(_measure(given[0], given[1], given[2], sys.argv[4])))
+    print(json.dumps(_measure(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))))

@@ -82,7 +82,10 @@ def write_filtered_join(number: int, count: int) -> str:
 
 
 def write_general_filters(number: int, count: int) -> str:
-    """Independent filters on both streams, for which there is no index; ten times as many pairs as in the others."""
+    """Independent filters on both streams, for which there is no index; ten times as many pairs as in the others.
+
+    Nearly every tuple passes another set of them, and nearly every pair has a set of queries of its own.
+    """
     tests = f"A.v * {7919 * (number + 3)} % 2 > 1 AND B.v * {6151 * (number + 5)} % 2 > 1"
     return write_join(number, count).replace("A.k = B.k", f"A.k % 50 = B.k % 50 AND {tests}")
 
