@@ -197,5 +197,5 @@ def test_identical_queries_added_while_running_merge() -> None:
         found, wanted = eng.push(push), alone.push(push)
         for name in found:
             assert difference(found[name], wanted[name]) is None
-    assert "want the same tuples" in eng.explain("q3")
+    assert "with the same filters" in eng.explain("q3")
     assert eng.metrics("q20")["emitted"] == alone.metrics("q20")["emitted"]
