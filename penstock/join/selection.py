@@ -19,6 +19,12 @@ class SelectionOperator(JoinOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self.inputs.has_rows()
 
+    def run(self, budget: int) -> int:
+        taken = super().run(budget)
+        if not self.has_work():  # a turn ends with an instant: the time that rows held up passes now
+            self._advance_to(self.inputs.find_cut(budget))
+        return taken
+
 
 def is_selection(part: JoinPart, mode: OutputMode) -> bool:
     """Whether a part writes rows of one stream as they come: nothing ends them at the instant at which they come."""

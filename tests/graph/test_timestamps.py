@@ -228,3 +228,13 @@ def test_rows_of_a_counted_window_wait_for_their_instant(window: str) -> None:
     assert made.push({"a": {"ts": [1], "x": [1]}})["q"].num_rows == 0
     rows = made.push({"a": {"ts": [1, 1], "x": [2, 3]}}, {"a": 2})["q"]
     assert sorted(rows.column("x").to_pylist()) == [1, 2, 3][-int(window[-1]) :]
+
+
+def test_time_passes_a_select_after_a_turn_of_one_instant() -> None:
+    """Rows of one instant are more than a turn takes; time went on while they waited."""
+    made = Engine(batch=1)
+    for name in "ab":
+        made.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    made.query("q", "SELECT x FROM a [NOW] UNION ALL SELECT x FROM b [NOW]")
+    out = made.push({"a": {"ts": [1, 1], "x": [1, 2]}, "b": {"ts": [7], "x": [3]}}, {"a": 8})
+    assert sorted(out["q"].column("x").to_pylist()) == [1, 2, 3]
