@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import (
     ACTIONS,
@@ -49,6 +48,7 @@ from penstock.cql import (
 from penstock.display import format_summary, render_block, render_svg
 from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
+from penstock.spark.arrow_schema import convert_schema
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
@@ -179,7 +179,7 @@ class Pipeline:
             df = select_records(name, df, schema)
         elif packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
-        columns = build_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
+        columns = build_schema(schema or convert_schema(df.schema))
         if timestamps == "external":
             late_by = lateness
         else:  # rows that get their time on arrival are never late
@@ -236,7 +236,7 @@ class Pipeline:
         """
         self._check_name_free(name)
         if key is not None or time is not None:
-            schema = to_arrow_schema(df.schema, timezone="UTC") if isinstance(df, DataFrame) else df.schema
+            schema = convert_schema(df.schema) if isinstance(df, DataFrame) else df.schema
             stream = describe_changes(name, schema, key, time, lateness)
             frame = df if OPERATION in df.columns else df.withColumn(OPERATION, lit(None).cast("string"))
             self.changes(stream, frame)

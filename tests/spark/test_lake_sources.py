@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from iceberg_support import Lake
+from pyspark.sql.types import ArrayType, DateType, StringType, StructType, TimestampType
 
 import penstock as ps
 from penstock.spark.delta import read_rows
 from penstock.spark.iceberg import IcebergTable, read_table
 from penstock.spark.sources.table_log import BEGIN, Position
-from penstock.spark.sources.table_stream import TableReader, describe_delta, describe_iceberg
+from penstock.spark.sources.table_stream import TABLE_OPTION, TableReader, TableSource, describe_delta, describe_iceberg
 
 ROWS = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.string())])
 
@@ -216,3 +218,30 @@ def test_declared_columns_that_do_not_fit(tmp_path: Path) -> None:
             read_rows(str(case.path), {}, schema)
         with pytest.raises(ps.DataError, match=f"SOURCE_SCHEMA.*{said}"):
             read_table(table, schema)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_times_and_arrays_of_a_stream(tmp_path: Path, kind: str) -> None:
+    """The reader that Spark asks for, with the schema of Spark: it has no session in the process of the source."""
+    zoned = pa.timestamp("us", "UTC")
+    schema = pa.schema(
+        [("ts", zoned), ("a", pa.list_(pa.string())), ("s", pa.struct([("t", zoned), ("d", pa.date32())]))]
+    )
+    instant = datetime(2026, 3, 1, 8, 0, 0, 123456, UTC)
+    rows = [{"ts": instant, "a": ["x", None], "s": {"t": instant, "d": None}}, {"ts": None, "a": None, "s": None}]
+    if kind == "delta":
+        write_deltalake(tmp_path / "table", pa.Table.from_pylist(rows, schema))
+        described = describe_delta(str(tmp_path / "table"), {})
+    else:
+        lake = Lake(tmp_path)
+        lake.create("table", schema)
+        lake.load("table").append(pa.Table.from_pylist(rows, schema))
+        described = describe_iceberg("db.table", list(lake.options.items()))
+    parts = StructType().add("t", TimestampType()).add("d", DateType())
+    declared = StructType().add("ts", TimestampType()).add("a", ArrayType(StringType())).add("s", parts)
+    reader = TableSource({TABLE_OPTION: described}).streamReader(declared)
+    end = reader.latestOffset(BEGIN.to_offset())
+    found = [
+        row for part in reader.partitions(BEGIN.to_offset(), end) for b in reader.read(part) for row in b.to_pylist()
+    ]
+    assert found == rows

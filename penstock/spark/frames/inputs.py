@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.cql import Stream, build_schema, describe_stream
 from penstock.errors import DataError, PenstockError, QueryError
 from penstock.expr import quote_name
+from penstock.spark.arrow_schema import convert_schema
 from penstock.spark.frames.session import is_same_session
 from penstock.spark.frames.timed_frame import TimedFrame
 from penstock.spark.shipped_functions import ShippedFunction
@@ -141,7 +141,7 @@ def read_columns(frame: DataFrame) -> FrameColumns:
     found, left_out = [], {}
     for column in frame.schema.fields:
         try:
-            kind = to_arrow_schema(StructType([column]), timezone="UTC")
+            kind = convert_schema(StructType([column]))
             found.append(build_schema(kind).field(0))
         except Exception:  # pyspark and Penstock have several errors for types they do not know
             left_out[column.name] = column.dataType.simpleString()

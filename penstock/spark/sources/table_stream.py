@@ -32,10 +32,10 @@ class TableSource(DataSource):
         return "penstock_table"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+        from penstock.spark.arrow_schema import convert_schema  # noqa: PLC0415 - it needs pyspark
 
         limit = self.options.get(LIMIT_OPTION)
-        return TableReader(self.options[TABLE_OPTION], to_arrow_schema(schema), int(limit) if limit else None)
+        return TableReader(self.options[TABLE_OPTION], convert_schema(schema), int(limit) if limit else None)
 
 
 class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
