@@ -94,14 +94,18 @@ class MemoryControl:
         grown = self._added + incoming + _STATE_ROW * max(0, state_rows - self._state_rows)
         if exactly or not self._held or grown * _STEPS > self.limit or self._pushes > _PUSHES:
             self._held, self._added, self._pushes = sum(self.measure().values()), 0, 0
-            self._state_rows, self._reserve = state_rows, self._find_largest_column()
+            self._state_rows, self._reserve = state_rows, self._sum_largest_columns()
             release_unused()  # so that the process has about what is counted
         return self._held + self._added
 
-    def _find_largest_column(self) -> int:
-        """The bytes of the largest column in memory: it is copied when it grows, or when a part of it moves to disk."""
+    def _sum_largest_columns(self) -> int:
+        """The bytes of the largest column in memory of each window.
+
+        It is copied when it grows, or when a part of it moves to disk. All windows may grow in one push, and the process
+        gives the old copies back only afterwards.
+        """
         stores = (store for join in self._components.joins for store in list_spillable(join))
-        return max((column.nbytes for store in stores for column in store.rows.columns.values()), default=0)
+        return sum(max((column.nbytes for column in store.rows.columns.values()), default=0) for store in stores)
 
     # ── a push ───────────────────────────────────────────────────────────────────────────────────────────────────
 

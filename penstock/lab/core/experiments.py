@@ -167,7 +167,7 @@ def _check_latency(scale: CoreScale, report: Report) -> None:
 
 
 def _check_limited(scale: CoreScale, report: Report) -> None:
-    """The same results, memory near the limit, and the cost of reading rows from disk."""
+    """The same results as in memory and in DuckDB, memory near the limit, and the cost of reading rows from disk."""
     rows = measure_limited(*scale.limited, WINDOWS_OVER_LIMIT)
     title = f"Windows of {WINDOWS_OVER_LIMIT} times the memory limit, and the same run in memory"
     report.sections.append(Section("limited", title, rows))

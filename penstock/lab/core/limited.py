@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -23,6 +24,7 @@ from penstock.engine import Engine
 from penstock.lab.core.memory import KIBI, read_peak_kib, reset_peak
 from penstock.lab.database import load_database
 from penstock.lab.report import ReportRow
+from penstock.state import SHIPPED, Maintenance
 
 NAMES = ("a", "b")
 QUERY = "SELECT a.k, a.note AS x, b.note AS y FROM a [RANGE {window}], b [RANGE {window}] WHERE a.k = b.k"
@@ -98,8 +100,9 @@ def _draw(order: int, push: int, rows: int, text: int, keys: int) -> pa.Table:
     return pa.table({"ts": times, "k": rng.integers(0, keys, rows), "note": notes})
 
 
-def _build_engine(window: int, limit: int, folder: str) -> Engine:
-    engine = Engine(warn=False, memory=limit, spill=folder) if limit else Engine(warn=False)
+def _build_engine(window: int, limit: int, folder: str, maintenance: Maintenance = SHIPPED) -> Engine:
+    options: dict[str, Any] = {"memory": limit, "spill": folder} if limit else {}
+    engine = Engine(warn=False, maintenance=maintenance, **options)
     for name in NAMES:
         engine.stream(name, {"ts": "bigint", "k": "bigint", "note": "string"}, time="ts")
     engine.query("q", QUERY.format(window=window))
@@ -109,10 +112,11 @@ def _build_engine(window: int, limit: int, folder: str) -> Engine:
 def _measure(rows: int, limit: int, folder: str, pushes: Path) -> dict[str, Any]:
     """Half of the pushes fill the windows, the other half replace their rows."""
     checksum = results = 0
-    warm = _build_engine(20, 0, folder)
-    for push in range(4):
-        found = warm.push({name: _draw(order, push, 10, 9, 5) for order, name in enumerate(NAMES)})["q"]
-    assert found.num_rows
+    for warm in (_build_engine(20, 0, folder), _build_engine(20, 1 << 30, folder, replace(SHIPPED, relief_share=0.0))):
+        for push in range(4):  # the second engine writes and reads files at every push
+            found = warm.push({name: _draw(order, push, 10, 9, 5) for order, name in enumerate(NAMES)})["q"]
+        assert found.num_rows
+        warm.close()
     reset_peak()
     before, engine, spent, largest = read_peak_kib(), _build_engine(rows, limit, folder), 0.0, 0
     for push in range(PUSHES):
