@@ -188,8 +188,10 @@ def measure_batches(
 
 
 def _count_commits(checkpoint: Path) -> int:
+    """The number of micro-batches: Spark numbers them from 0, and removes the files of old ones."""
     folder = checkpoint / "commits"
-    return sum(name.isdigit() for name in os.listdir(folder)) if folder.exists() else 0
+    names = os.listdir(folder) if folder.exists() else ()
+    return max((int(name) + 1 for name in names if name.isdigit()), default=0)
 
 
 def measure_folder_bytes(folder: Path) -> int:

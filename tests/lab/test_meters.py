@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from penstock.lab.meters import measure_batches
 
 WORKS = "import time\nwhile time.process_time() < 1: pass\nprint(flush=True)\ntime.sleep(600)"
 PARENT = """
@@ -50,3 +53,12 @@ def test_cpu_of_ended_worker_counted_once(ignores: bool) -> None:
     working, ended = json.loads(done.stdout)
     assert working > 0.9
     assert working <= ended < working + 0.9
+
+
+def test_batches_counted_after_spark_removed_old_files(tmp_path: Path) -> None:
+    """Spark keeps the files of the last hundred micro-batches."""
+    commits = tmp_path / "commits"
+    commits.mkdir()
+    for name in ("148", "149", ".149.crc"):
+        (commits / name).touch()
+    assert measure_batches([], [tmp_path], 150, 50).batches == 100
