@@ -64,17 +64,21 @@ def test_micro_batches_do_not_grow(spark: Any, tmp_path: Path) -> None:
                    "WHERE b.value = i.value", sink=counted)  # fmt: skip
         pipe.query("ends", "DSTREAM (SELECT value FROM busy [RANGE 5 SECONDS])", sink=sinks.foreach(lambda *_: None))
         samples: list[dict[str, int]] = []
+        millis: list[float] = []
         with pipe.start(tmp_path / "ck", {"processingTime": "1 second"}, cells=2) as run:
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 time.sleep(min(5.0, SECONDS / 12))
                 if run.metrics()["batch"] > 0:
                     samples.append(take_sample(spark, run, tmp_path / "ck"))
+                    millis.append(run.lastProgress["durationMs"]["triggerExecution"])
             batches, heartbeat = run.metrics()["batch"], run.status["heartbeat"]
     third = len(samples) // 3
     first = {key: median(sample[key] for sample in samples[third : 2 * third]) for key in samples[0]}
     last = {key: median(sample[key] for sample in samples[2 * third :]) for key in samples[0]}
+    times = median(millis[third : 2 * third]), median(millis[2 * third :])
     print(f"{batches} micro-batches, heartbeat {heartbeat}\nmiddle third {first}\nlast third   {last}")
+    print(f"milliseconds of a micro-batch: middle third {times[0]:.0f}, last third {times[1]:.0f}")
     assert batches > 12
     assert heartbeat is not None
     assert heartbeat["errors"] == 0
