@@ -7,23 +7,21 @@ combination with a tuple of the batch is built exactly once, for any routes.
 The route of a stream's tuples is chosen for every batch by the fan-outs measured so far. No rows are kept between
 batches, so a route may change at every batch.
 
-Demand (JIT, section V): every SteM gives the eddy the keys of its tuples. A row is dropped if its newest part has a key
-that some SteM ahead on its route cannot match. No row is ever resumed: when the missing partner arrives, it finds the
-stored tuples on its own route.
+Demand (JIT, section V): `demand/eddy_gates` drops rows whose newest part some SteM ahead on their route cannot match.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import numpy as np
 
-from penstock.join.demand.gate import DemandFilter, Gate
-from penstock.join.demand.suppression import read_codes
+from penstock.join.demand.eddy_gates import EddyGates
+from penstock.join.demand.gate import Gate
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode
+from penstock.join.state_policy import StatePolicy
 from penstock.join.tree_context import TreeContext
 from penstock.plan import EddyPlan, EddyRoute, Key, NodePlan, choose_route
 
@@ -54,10 +52,9 @@ class FanOuts:
 class EddyNode:
     """The root of a tree that routes. Its leaves are the SteMs, in the order of the plan."""
 
-    def __init__(self, plan: EddyPlan, context: TreeContext) -> None:
+    def __init__(self, plan: EddyPlan, context: TreeContext, policy: StatePolicy) -> None:
         self.plan = plan
         self.stems = {leaf.alias: LeafNode(leaf, context.stores[leaf.alias], context) for leaf in plan.leaves}
-        self.gates: dict[str, Gate] = {}
         self.fan_outs = FanOuts(context)
         self.routes: dict[str, EddyRoute] = {}
         self.built: Counter[str] = Counter()
@@ -66,13 +63,13 @@ class EddyNode:
         self._places = {alias: place for place, alias in enumerate(plan.aliases)}
         self._classes = {alias: stem.plan.classes for alias, stem in self.stems.items()}
         self._paths: dict[EddyRoute, tuple[JoinNode, ...]] = {}
+        self._demand = EddyGates(self.stems, context, policy, self._estimate_cost)
 
     # ── new rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def compute_delta(self) -> JoinRows:
         """This batch's rows."""
-        for alias, gate in self.gates.items():
-            self._add_demand(gate, alias, self.stems[alias].fresh_rows())
+        self._demand.add_batch()
         return concat_rows([self._route_tuples(alias) for alias in self.stems], len(self.plan.aliases))
 
     def _route_tuples(self, origin: str) -> JoinRows:
@@ -81,7 +78,7 @@ class EddyNode:
         if not len(rows):
             return JoinRows(np.empty((len(self.plan.aliases), 0), np.int64), rows.born, rows.dies)
         self.routes[origin] = route = choose_route(origin, self._classes, self.fan_outs.estimate)
-        rows = self._filter_demanded(self.stems[origin], rows, self.stems[origin], route[1:])
+        rows = self._demand.filter_demanded(self.stems[origin], rows, self.stems[origin], route[1:])
         for step, node in enumerate(self._get_path(route), 2):
             stem, before = route[step - 1], len(rows)
             behind = self._places[stem] > self._places[origin]
@@ -89,10 +86,30 @@ class EddyNode:
             rows = concat_rows(list(node.pair.extend(node.left, rows, old_only=behind)), step)
             if before:
                 self.fan_outs.record(stem, node.plan.key, before, len(rows))
-            rows = self._filter_demanded(node, rows, self.stems[stem], route[step:])
+            rows = self._demand.filter_demanded(node, rows, self.stems[stem], route[step:])
             self.built[origin] += len(rows) if step < len(route) else 0
         order = [route.index(alias) for alias in self.plan.aliases]
         return JoinRows(rows.ids[order], rows.born, rows.dies)
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """The gates by SteM, closed or open."""
+        return self._demand.gates
+
+    def review_demand(self, bound: int, batches: int) -> None:
+        """Remove the keys of tuples that have died, and decide which gates are closed; only between two batches."""
+        self._demand.review(bound, batches)
+
+    def _estimate_cost(self, origin: str, until: str) -> float:
+        """The probes and rows of a tuple on its last route before the rows reach a SteM."""
+        route, rows, cost = self.routes.get(origin), 1.0, 0.0
+        for stem, node in zip(route[1:], self._get_path(route), strict=True) if route else ():
+            cost += rows
+            if stem == until:
+                break
+            rows *= self.fan_outs.estimate(stem, node.plan.key)
+            cost += rows
+        return cost
 
     def _get_path(self, route: EddyRoute) -> tuple[JoinNode, ...]:
         """The join steps of a route, first to last."""
@@ -118,31 +135,3 @@ class EddyNode:
     def end_batch(self) -> None:
         for stem in self.stems.values():
             stem.end_batch()
-
-    # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def add_gates(self, demand_filter: DemandFilter) -> None:
-        """Add a gate for every SteM, with the keys that the SteM can match."""
-        for alias, mine in self._classes.items():
-            others = [classes for other, classes in self._classes.items() if other != alias]
-            key = tuple(sorted(mine & frozenset[int]().union(*others)))
-            self.gates[alias] = Gate(key, others, self._context.keys, self._context.maintenance, demand_filter)
-
-    def rebuild_demand(self, bound: int) -> None:
-        """Remove the keys of tuples that have died."""
-        for alias, gate in self.gates.items():
-            gate.clear()
-            rows = self.stems[alias].read_living()
-            self._add_demand(gate, alias, rows.take(rows.dies > bound))
-
-    def _add_demand(self, gate: Gate, alias: str, rows: JoinRows) -> None:
-        gate.add(partial(read_codes, self.stems[alias], rows), len(rows))
-
-    def _filter_demanded(self, node: LeafNode | JoinNode, rows: JoinRows, stem: LeafNode, ahead: EddyRoute) -> JoinRows:
-        """The rows whose newest part, a tuple of `stem`, the SteMs ahead can match."""
-        for alias in ahead:
-            if alias in self.gates and len(rows):
-                gate, before = self.gates[alias], len(rows)
-                rows = rows.take(gate.find_demanded(stem.plan.classes, partial(read_codes, node, rows), before))
-                stem.suppressed["empty" if gate.empty else "type I"] += before - len(rows)
-        return rows

@@ -35,7 +35,7 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
             for name, part in parts.items()
             if isinstance(part, LeafNode) and part.demanded is not None
         },
-        "changes": {name: node.changes for name, node in nodes.items()},
+        "changes": {name: part.changes for name, part in parts.items() if part.changes or name in nodes},
         "compared": {name: node.pair.compared for name, node in nodes.items()},
         "checked": {name: node.checked for name, node in nodes.items()},
         "drivers": _name_drivers(tree, names),
@@ -62,7 +62,7 @@ def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dic
         "routed": {names[origin]: rows for origin, rows in root.built.items()},
         "tested": {names[alias]: gate.tested for alias, gate in root.gates.items()},
         "entered": {names[alias]: gate.entered for alias, gate in root.gates.items()},
-        "demanded_keys": {names[alias]: len(gate) for alias, gate in root.gates.items()},
+        "demanded_keys": {names[alias]: len(gate) for alias, gate in root.gates.items() if gate.closed},
     }
 
 
@@ -122,5 +122,6 @@ def _describe_eddy(eddy: EddyNode, names: Mapping[str, str]) -> Properties:
     routes = tuple((f"route of {origin}", way) for origin, way in ways.items())
     built = sum(eddy.built.values())
     rows = (("rows", f"{built:,} built on the way"),) if built else ()
-    demand = "; demand of every stream" if eddy.gates else ""
+    closed = ", ".join(names[alias] for alias, gate in eddy.gates.items() if gate.closed)
+    demand = f"; demand of {closed}" if closed else ""
     return (("state", f"keeps no rows, routes tuples{demand}"), *routes, *rows)

@@ -37,7 +37,7 @@ class LeafNode:
         self.gates: tuple[Gate, ...] = ()
         self.ordered_by: StoredRange | None = None
         self.suppressed: Counter[str] = Counter()
-        self.probes = self.sought = 0
+        self.probes = self.sought = self.changes = 0
         self.demanded: NodeState | None = None
         """The demanded rows, while a gate suspends others."""
         self._sibling_key = sibling_key

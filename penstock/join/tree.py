@@ -93,9 +93,7 @@ class JoinTree:
         self._joins: list[JoinNode] = []
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
-            self.root = EddyNode(plan.root, self.context)
-            if self.policy.gated == "always":
-                self.root.add_gates(self.policy.demand)
+            self.root = EddyNode(plan.root, self.context, self.policy)
             return
         self.root = self._build_node(plan.root, None)
         self._joins = [part for part in walk_nodes(self.root) if isinstance(part, JoinNode)]
@@ -347,7 +345,7 @@ class JoinTree:
             for leaf in self.walk_leaves():
                 leaf.review_suspended()
         if isinstance(self.root, EddyNode):
-            self.root.rebuild_demand(self._purged_until)
+            self.root.review_demand(self._purged_until, self._batches)
         for store in self.stores.values():
             store.indexes.forget_probes()
 

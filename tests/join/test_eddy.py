@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import mutants
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.join import tree
+from penstock.join.demand import eddy_gates, gate_cost
 
 TEXT = "SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM A, B, C WHERE A.x = B.x AND A.y = C.y WINDOW 200"
 
@@ -98,3 +101,45 @@ def test_eddy_has_no_nodes() -> None:
     with pytest.raises(ps.QueryError, match="braces must enclose all streams or none"):
         eng.migrate("q", "({A B} C)")
     assert metrics(eng, "plan") == "{A B C}"
+
+
+def run_many_partners(state: str) -> tuple[ps.Engine, int]:
+    """One tuple of A in five has partners in C, many each; all have some in B, which comes first on their route."""
+    eng, rng, found = engine(state), np.random.default_rng(5), 0
+    for number in range(12):
+        times = np.arange(25 * number, 25 * number + 25).repeat(4)
+        tables = {}
+        for name, values in (("A", 50), ("B", 50), ("C", 10)):
+            columns = {"ts": times, "x": rng.integers(0, 100, 100), "y": rng.integers(0, values, 100)}
+            tables[name] = pa.table(columns)
+        found += eng.push(tables)["q"].num_rows
+    return eng, found + eng.flush()["q"].num_rows
+
+
+@pytest.fixture
+def free_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates without fixed costs, reviewed at every batch."""
+    monkeypatch.setattr(gate_cost, "BATCH_COST", 0.0)
+    monkeypatch.setattr(gate_cost, "KEY_COST", 0.0)
+    monkeypatch.setattr(tree.JoinTree, "_is_demand_stale", lambda _self: True)
+
+
+@pytest.mark.usefixtures("free_gates")
+@pytest.mark.parametrize("state", ["none", "auto"])
+def test_gate_of_eddy_closes_where_it_saves_work(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    eng, found = run_many_partners(state)
+    assert "C" in metrics(eng, "demanded_keys")
+    assert "demand of C" in eng.explain("q")
+    assert found == run_many_partners("jit")[1]
+    monkeypatch.setattr(eddy_gates, "pays_off", lambda *_counts, **_closed: False)
+    without, same = run_many_partners(state)
+    assert metrics(without, "demanded_keys") == {}
+    assert same == found
+    assert metrics(eng, "routed")["A"] < metrics(without, "routed")["A"] / 2
+
+
+@pytest.mark.usefixtures("free_gates")
+def test_mutant_close_eddy_gate_with_old_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = run_many_partners("auto")[1]
+    mutants.close_eddy_gate_with_old_keys(monkeypatch)
+    assert run_many_partners("auto")[1] < complete

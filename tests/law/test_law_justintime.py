@@ -75,7 +75,7 @@ def test_eddy_runs_match_oracle(chunk: int) -> None:
         run = replace(
             run,
             plan=to_eddy_plan(run.case.plan),
-            state=("none", "jit")[seed % 2],
+            state=("none", "jit", "auto")[seed % 3],
             migrate_chance=0.0,
             policy_chance=0.0,
         )

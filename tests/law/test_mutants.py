@@ -113,7 +113,7 @@ def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SUSPENDED = (mutants.leave_resumed_rows_suspended, mutants.seek_suspended_rows_among_demanded)
-"""Detected in tests/join/test_suspended_rows.py."""
+"""Detected in tests/join/test_suspended_rows.py; that of eddies in tests/join/test_eddy.py."""
 STATES = (
     mutants.add_state_as_complete, mutants.read_demand_of_driver_without_state, mutants.resume_only_states,
 )  # fmt: skip
@@ -126,6 +126,7 @@ def test_all_mutants_have_case() -> None:
     directed = {
         mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys, mutants.mark_all_leaf_rows_complete,
         *SIDES, *STATES, *SUSPENDED, mutants.keep_table_of_opened_gate,
+        mutants.close_eddy_gate_with_old_keys,
     }  # fmt: skip
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

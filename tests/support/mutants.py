@@ -17,6 +17,7 @@ from penstock.join.completion.completion import CompletionTracker
 from penstock.join.completion.key_count import KeyCount
 from penstock.join.completion.missing_rows import MissingRows
 from penstock.join.demand import gate_control, resume
+from penstock.join.demand.eddy_gates import EddyGates
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
 from penstock.join.node import walk_nodes
@@ -358,6 +359,11 @@ def keep_table_of_opened_gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeafNode, "_may_suspend", lambda self: self.demanded is not None or bool(self.gates))
 
 
+def close_eddy_gate_with_old_keys(patch: pytest.MonkeyPatch) -> None:
+    """A gate of an eddy is closed without the keys of tuples that arrived while it was open."""
+    patch.setattr(EddyGates, "_renew_demand", lambda _self, _gate, _alias, _bound: None)
+
+
 MUTANTS = [
     mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
     skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
@@ -368,5 +374,5 @@ MUTANTS = [
     mark_complete_with_first_keys, mark_all_leaf_rows_complete, swap_sides_over_held_back_rows,
     keep_demand_below_new_driver, swap_freely_over_held_back_rows, add_state_as_complete,
     read_demand_of_driver_without_state, resume_only_states, leave_resumed_rows_suspended,
-    seek_suspended_rows_among_demanded, keep_table_of_opened_gate,
+    seek_suspended_rows_among_demanded, keep_table_of_opened_gate, close_eddy_gate_with_old_keys,
 ]  # fmt: skip
