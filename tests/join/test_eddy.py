@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.join import tree
 from penstock.join.demand import eddy_gates, gate_cost
+from penstock.state import SHIPPED, Maintenance
+from penstock.state.maintenance import SMALLEST
 
 TEXT = "SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM A, B, C WHERE A.x = B.x AND A.y = C.y WINDOW 200"
 
 
-def engine(state: str = "none", plan: str = "{A B C}") -> ps.Engine:
-    made = ps.Engine(state=state)
+def engine(state: str = "none", plan: str = "{A B C}", maintenance: Maintenance = SHIPPED) -> ps.Engine:
+    made = ps.Engine(state=state, maintenance=maintenance)
     for name in "ABC":
         made.stream(name, dict.fromkeys(("ts", "x", "y"), "bigint"), time="ts")
     made.query("q", TEXT, plan=plan)
@@ -105,7 +106,7 @@ def test_eddy_has_no_nodes() -> None:
 
 def run_many_partners(state: str) -> tuple[ps.Engine, int]:
     """One tuple of A in five has partners in C, many each; all have some in B, which comes first on their route."""
-    eng, rng, found = engine(state), np.random.default_rng(5), 0
+    eng, rng, found = engine(state, maintenance=SMALLEST), np.random.default_rng(5), 0
     for number in range(12):
         times = np.arange(25 * number, 25 * number + 25).repeat(4)
         tables = {}
@@ -118,10 +119,9 @@ def run_many_partners(state: str) -> tuple[ps.Engine, int]:
 
 @pytest.fixture
 def free_gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gates without fixed costs, reviewed at every batch."""
+    """Gates without fixed costs."""
     monkeypatch.setattr(gate_cost, "BATCH_COST", 0.0)
     monkeypatch.setattr(gate_cost, "KEY_COST", 0.0)
-    monkeypatch.setattr(tree.JoinTree, "_is_demand_stale", lambda _self: True)
 
 
 @pytest.mark.usefixtures("free_gates")

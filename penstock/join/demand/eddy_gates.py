@@ -94,9 +94,10 @@ class EddyGates:
             self._reviews[alias] = last.skip(last.work)
             return
         self._renew_demand(gate, alias, bound)
-        if not since.arrived:
+        savings = self._sample_savings(gate, alias)
+        if not since.arrived or savings is None:
             return
-        gate.closed = pays_off(GateSample(self._sample_savings(gate, alias), 0.0), since, closed=was_closed)
+        gate.closed = pays_off(GateSample(savings, 0.0), since, closed=was_closed)
         self._stems[alias].changes += gate.closed != was_closed
         if not gate.closed:
             gate.clear()
@@ -107,8 +108,8 @@ class EddyGates:
         store = self._stems[alias].store
         return GateWork(batches, arrived, tested=arrived, driver_living=len(store))
 
-    def _sample_savings(self, gate: Gate, alias: str) -> float:
-        """The work that the gate saves for a tuple of another SteM, on average."""
+    def _sample_savings(self, gate: Gate, alias: str) -> float | None:
+        """The work that the gate saves for a tuple of another SteM, on average; None if no other has tuples."""
         saved = weight = 0.0
         for other, stem in self._stems.items():
             store = stem.store
@@ -119,4 +120,4 @@ class EddyGates:
             refused = 1.0 - float(admitted.mean()) if len(rows) else 0.0
             saved += refused * self._estimate_cost(other, alias) * store.tuples_read
             weight += store.tuples_read
-        return saved / weight if weight else 0.0
+        return saved / weight if weight else None
