@@ -101,8 +101,8 @@ class MemoryControl:
     def _sum_largest_columns(self) -> int:
         """The bytes of the largest column in memory of each window.
 
-        It is copied when it grows, or when a part of it moves to disk. All windows may grow in one push, and the process
-        gives the old copies back only afterwards.
+        It is copied when it grows, or when a part of it moves to disk. All windows may grow in one push, and the
+        process gives the old copies back only afterwards.
         """
         stores = (store for join in self._components.joins for store in list_spillable(join))
         return sum(max((column.nbytes for column in store.rows.columns.values()), default=0) for store in stores)
