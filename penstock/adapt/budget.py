@@ -1,8 +1,9 @@
 """A budget, the joins it limits, and how a time limit becomes a number of probes.
 
 A budget in probes per second of event time is divided among its joins in proportion to the probes of each if nothing
-were shed. A budget in seconds of the clock per push is converted by the time that probes took in earlier pushes, with a
-margin for its variance. If a push still exceeds its time, its remaining rows are inserted without probing.
+were shed. A budget in seconds of the clock per push is converted by the time that its joins took for each probe in
+earlier pushes, and by the time that everything else took, with a margin for their variance. If a push still exceeds
+its time, its remaining rows are inserted without probing.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _PLANNED_SHARE = 0.8
 """The part of a time limit that the plan uses."""
 _LATE_SHARE = 0.9
 """The part of a time limit from which on a push is late: later rows are inserted without probing."""
+_LEAST_SHARE = 0.1
+"""The part of a time limit that the plan uses even if everything else takes the whole time: pushes vary."""
 _SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.2
-"""The weight of a push whose probes took longer than the average, and of one whose probes took less."""
+"""The weight of a push that took longer than the average, and of one that took less."""
 _INITIAL_RATE = 100_000.0
 """The first estimate of probes per second of the clock."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
@@ -88,10 +91,11 @@ class BudgetScope:
         self.budget = budget
         self._timer = timer
         self._probes_per_push = _PLANNED_SHARE * _INITIAL_RATE * (budget.seconds or 0.0)
-        self._probe_cost = ProbeCost()
+        self._probe_cost = MeanTime()
+        self._other_time = MeanTime()
         self._event_span = 0.0
         self._push_begin = 0.0
-        self._work_before_push = (0, 0.0)
+        self._work_before_push = (0, 0.0, 0.0)
         self.join_budgets: dict[str, JoinBudget] = {}
         """By the id of the join."""
 
@@ -115,7 +119,7 @@ class BudgetScope:
             if join.id not in self.join_budgets:
                 share = partial(self._compute_share, join.id)
                 self.join_budgets[join.id] = JoinBudget(
-                    join, share, self.budget.policy, self.budget.sample, self._is_late
+                    join, share, self.budget.policy, self.budget.sample, self._is_late, self._timer
                 )
 
     def release(self, joins: Iterable[JoinOperator]) -> None:
@@ -131,9 +135,11 @@ class BudgetScope:
 
     # ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _measure_work(self) -> tuple[int, float]:
+    def _measure_work(self) -> tuple[int, float, float]:
+        """Probes, seconds of event time, and seconds of the clock in the joins, since the budget was set."""
         parts = [each.shedding for each in self.join_budgets.values()]
-        return sum(part.probes_spent for part in parts), max((part.elapsed for part in parts), default=0.0)
+        elapsed = max((part.elapsed for part in parts), default=0.0)
+        return sum(part.probes_spent for part in parts), elapsed, sum(part.seconds_spent for part in parts)
 
     def _is_late(self) -> bool:
         limit = self.budget.seconds
@@ -149,25 +155,35 @@ class BudgetScope:
         if self.budget.seconds is None:
             return
         took = max(self._timer() - self._push_begin, 1e-9)
-        probes, span = (
+        probes, span, inside = (
             after - before for after, before in zip(self._measure_work(), self._work_before_push, strict=True)
         )
         if not span:
             return
         self._event_span = span if not self._event_span else (self._event_span + span) / 2
+        self._other_time.add(max(0.0, took - inside))
         if probes:
-            self._probe_cost.add(took / probes)
-        possible = self._probe_cost.estimate_probes(self.budget.seconds)
+            self._probe_cost.add(inside / probes)
+        possible = self._estimate_probes(self.budget.seconds)
         was_bound = probes > self._probes_per_push / 2
         if was_bound or possible < self._probes_per_push:
             low, high = self._probes_per_push / 4, self._probes_per_push * 2
             idle = took < _PLANNED_SHARE * self.budget.seconds and not was_bound
             self._probes_per_push = self._probes_per_push if idle else max(1.0, min(max(possible, low), high))
 
+    def _estimate_probes(self, seconds: float) -> float:
+        """How many probes fit: in `_PLANNED_SHARE` of the time on average, in `_LATE_SHARE` two deviations slower."""
+        cost, other = self._probe_cost, self._other_time
+        if not cost.mean:
+            return inf
+        usual = (_PLANNED_SHARE * seconds - other.mean) / cost.mean
+        slow = (_LATE_SHARE * seconds - other.find_slow()) / cost.find_slow()
+        return max(min(usual, slow), _LEAST_SHARE * seconds / cost.find_slow())
+
 
 @dataclass
-class ProbeCost:
-    """The seconds per probe of a push: a decaying average that follows slower pushes faster than faster ones."""
+class MeanTime:
+    """A decaying average of times that follows slower pushes faster than faster ones, with its variance."""
 
     mean: float = 0.0
     variance: float = 0.0
@@ -180,10 +196,6 @@ class ProbeCost:
         self.mean += weight * change
         self.variance = (1 - weight) * (self.variance + weight * change**2)
 
-    def estimate_probes(self, seconds: float) -> float:
-        """How many probes fit: `_PLANNED_SHARE` of the time on average, `_LATE_SHARE` if two deviations slower."""
-        return (
-            seconds * min(_PLANNED_SHARE / self.mean, _LATE_SHARE / (self.mean + 2 * sqrt(self.variance)))
-            if self.mean
-            else inf
-        )
+    def find_slow(self) -> float:
+        """The time of a push that is two deviations slower."""
+        return self.mean + 2 * sqrt(self.variance)

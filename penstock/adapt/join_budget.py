@@ -33,11 +33,12 @@ _DEFAULT_HORIZON = 10.0
 
 
 class JoinBudget:
-    """One join under a budget. `get_mu` returns its present probes per second."""
+    """One join under a budget. `get_mu` returns its present probes per second, `timer` the time of the clock."""
 
     def __init__(
-        self, join: JoinOperator, get_mu: Callable[[], float], policy: str, sample: int | None, late: Callable[[], bool]
-    ) -> None:
+        self, join: JoinOperator, get_mu: Callable[[], float], policy: str, sample: int | None,
+        late: Callable[[], bool], timer: Callable[[], float],
+    ) -> None:  # fmt: skip
         plan = join.tree.plan
         second = ticks_per_second(plan)
         self.join = join
@@ -47,7 +48,9 @@ class JoinBudget:
         windows = (leaf.source.window for leaf in plan.leaves)
         spans = [window.duration / second for window in windows if window.duration]
         horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
-        self.shedding = LoadShedding(require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late)
+        self.shedding = LoadShedding(
+            require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late, timer
+        )
         self.allocation: Allocation | None = None
         """The allocation that is used; None before the first measurement."""
         self.load: PlanLoad | None = None

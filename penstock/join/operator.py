@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,6 +148,11 @@ class JoinOperator:
             member.failure = make_evaluation_error(member.name, error)
 
     def _run(self, budget: int) -> int:
+        shedding = self.tree.shedding
+        with nullcontext() if shedding is None else shedding.measure_turn():
+            return self._run_turn(budget)
+
+    def _run_turn(self, budget: int) -> int:
         self.output.drop_restored()
         if self.inputs.has_reached_limit():
             self._change_tables()

@@ -374,6 +374,25 @@ def test_time_budget_margin_for_slow_probes() -> None:
     assert np.mean(taken[40:]) >= 0.03
 
 
+def test_time_budget_beside_other_work() -> None:
+    """Other queries take most of the time of a push, with variance; the rest of the time is for probes."""
+    clock = Clock(1e-4)
+    engine = clock.engine
+    engine.query("other", "SELECT A.x AS low FROM A [RANGE 5]")
+    rng = np.random.default_rng(3)
+    engine.subscribe("other", lambda _: setattr(clock, "now", clock.now + float(rng.choice([0.04, 0.06, 0.09]))))
+    engine.budget(None, query="other")
+    engine.budget("100 ms", query="q")
+    spent, taken = [], []
+    for second in range(120):
+        before, probes = clock(), clock.spent
+        engine.push(tuples(second))
+        taken.append(clock() - before)
+        spent.append(clock.spent - probes)
+    assert np.mean(spent[40:]) > 80
+    assert np.mean(taken[40:]) <= 0.1
+
+
 def test_time_budget_stops_between_joins() -> None:
     """Probes become fifty times slower; those of the leaves alone use up the time."""
     clock = Clock(1e-5)

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import exp, inf
+from time import monotonic
 
 import numpy as np
 
@@ -87,11 +89,12 @@ class LoadShedding:
 
     `second` is the number of ticks of event time per second. `review` is called between two batches whenever a quarter
     of the horizon has passed: it may call `measure` and `set_allowances`. While `is_late` returns true, no row probes.
+    `timer` is the clock by which the time in the join is measured.
     """
 
     def __init__(
         self, tree: Tree, mu: float, second: int, horizon: float, sample: int | None, review: Callable[[], None],
-        is_late: Callable[[], bool],
+        is_late: Callable[[], bool], timer: Callable[[], float] = monotonic,
     ) -> None:  # fmt: skip
         self.mu = mu
         self._second = second
@@ -101,6 +104,9 @@ class LoadShedding:
         self.settle: Callable[[], None] = lambda: None
         """Called before each batch: what `review` has begun may replace the allowances."""
         self._is_late = is_late
+        self._timer = timer
+        self.seconds_spent = 0.0
+        """Seconds of the clock in turns of the join."""
         self._now: int | None = None
         self._decayed_seconds = 0.0
         self._reviewed_at = 0.0
@@ -139,6 +145,13 @@ class LoadShedding:
         """Replace the allowances."""
         self.allowances = table
         self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
+
+    @contextmanager
+    def measure_turn(self) -> Iterator[None]:
+        """Measure the time of a turn of the join."""
+        begin = self._timer()
+        yield
+        self.seconds_spent += self._timer() - begin
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
