@@ -77,7 +77,7 @@ class ResultCounts:
 
     def start_member(self, member: Member) -> None:
         """Results counted so far do not belong to a new member, or to one that has changed its filter group."""
-        member.counted_before = self._count_within(member)
+        member.counted_before = self._count_before(member)
 
     def count_emitted(self, member: Member) -> int:
         """How many changes a member was given."""
@@ -94,8 +94,21 @@ class ResultCounts:
             found = groups[member.filter_group] = self._add_up(member.filter_group)
         return found.count_within(member.need.common_lifetime or 0) - member.counted_before
 
-    def _count_within(self, member: Member) -> int:
-        return self._add_up(member.filter_group).count_within(member.need.common_lifetime or 0)
+    def _count_before(self, member: Member) -> int:
+        """The results so far that are younger than a new member's window. The windows of the others are not listed.
+
+        The slices may lack this window: results of the slice that it splits count as older, as after `reslice`.
+        """
+        lifetime, group = member.need.common_lifetime, member.filter_group
+        if lifetime is None:  # it does not pull
+            return 0
+        self._distribute_bits()
+        known = self._by_group.get(group)
+        counted = 0 if known is None else known.count_within(lifetime)
+        if group in self._places:
+            slices, counts = self._list_wanted(group, *self._tally.list_entries())
+            counted += int(counts[slices < np.searchsorted(self._tally.windows, lifetime, "right")].sum())
+        return counted
 
     def _add_up(self, group: FilterGroup) -> _GroupCounts:
         self._distribute_bits()

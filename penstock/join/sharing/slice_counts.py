@@ -1,8 +1,8 @@
 """Results counted by slice: between which two windows of a filter group their age lies.
 
-Law: `count_within(w)` is the number of added results whose age was below w, for every window w that existed when they
-were added, or that was added later and is not below one that existed. A new window splits a slice from then on; a
-removed window leaves its results to the next larger one.
+Law: `count_within(w)` is the number of added results whose age was below w, if the window w existed when they were
+added. For a later window, results of the slice that it splits count as older. A removed window leaves its results to
+the next larger one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SliceCounts:
         self.counts[-1] += counts[-1]
 
     def count_within(self, window: int) -> int:
-        return int(self.counts[: int(np.searchsorted(self.windows, window)) + 1].sum())
+        return int(self.counts[: int(np.searchsorted(self.windows, window, "right"))].sum())
 
     def reslice(self, windows: Iterable[int]) -> SliceCounts:
         """The same counts by other windows."""
