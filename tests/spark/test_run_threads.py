@@ -122,7 +122,7 @@ class Batches:
         report = {
             "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
             "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
-            "failure": None, "failures": {}, "cell": {},
+            "failure": None, "failures": {}, "cell": {}, "status": None,
         }  # fmt: skip
         rows = encode_table(pa.table({"x": [1], "_ts": [1]}))
         return [
@@ -227,16 +227,20 @@ def test_threads_change_and_read_during_micro_batches(batches: Batches) -> None:
             raised.append(error)
 
     def play() -> None:
-        while running[0]:
-            batches.play()
+        try:
+            while running[0]:
+                batches.play()
+        except BaseException as error:
+            raised.append(error)
 
-    changers = [threading.Thread(target=work, args=(lambda part=part: change(part),)) for part in range(2)]
+    changers = [threading.Thread(target=work, args=(lambda part=part: change(part),), daemon=True) for part in range(2)]
     reader = threading.Thread(target=work, args=(read,))
     player = threading.Thread(target=play)
     for thread in (*changers, reader, player):
         thread.start()
-    for thread in changers:
-        thread.join()
+    while any(thread.is_alive() for thread in changers) and not raised:  # without a player, changers wait for ever
+        changers[0].join(0.05)
+        changers[1].join(0.05)
     running[0] = False
     for thread in (reader, player):
         thread.join()

@@ -6,8 +6,10 @@ Law: the queries of a run give together, push by push, the results that each giv
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
+import law_support
 import pyarrow as pa
 import pytest
 from inspect_engine import query_names
@@ -16,6 +18,7 @@ from sharing_runs import Happens, push_all
 
 import penstock as ps
 from penstock.join import JoinOperator
+from penstock.state import SHIPPED
 from penstock.testing import difference
 
 STREAMS = "ABCD"
@@ -126,6 +129,8 @@ def check_nesting(seed: int) -> int:
     """Check the law for a seed; returns how often a query read a node of another query's join."""
     run = NestedRun(seed)
     options = {"state": run.rng.choice(["eager", "auto"]), "batch": run.rng.choice([1, 7, 4096])}
+    if seed % 4 < 2:  # sets of filter groups that are listed again after each batch leave early readers no pending rows
+        options["maintenance"] = replace(law_support.MAINTENANCE, recycle_codes=SHIPPED.recycle_codes)
     changes = bool(seed % 2)
     nested = 0
     enter = JoinOperator.add_member
