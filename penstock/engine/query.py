@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.cql import Query, Stream, View
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import CompiledQuery
+from penstock.engine.join_figures import add_up_joins
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.parts import DumpedJoins, JoinQueryPart, QueryPart
 from penstock.engine.query_output import Matches
@@ -137,16 +138,21 @@ class RunningQuery:
         return None
 
     def metrics(self) -> dict[str, object]:
-        last = self._parts[-1].metrics()
-        single = self._collect_join_metrics(self.join_parts[0]) if len(self.join_parts) == 1 else {}
+        measured = {part.name: part.metrics() for part in self._parts}
+        last, joins = measured[self._parts[-1].name], self.join_parts
+        figures: dict[str, object] = {}
+        if len(joins) == 1:
+            figures = self._collect_join_metrics(joins[0])
+        elif joins:
+            figures = add_up_joins(joins, [measured[part.name] for part in joins])
         failure = self.failure
         return {
             "plan": self.plan.text,
             "state": self.state,
             "demand": self.demand,
-            **single,
+            **figures,
             **({"emitted": last["emitted"]} if "emitted" in last else {}),
-            "operators": {part.name: part.metrics() for part in self._parts},
+            "operators": measured,
             **({} if failure is None else {"error": str(failure)}),
         }
 

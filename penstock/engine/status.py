@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.cql import Stream, Subquery
 from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard, guard_calls
+from penstock.engine.join_figures import estimate_completeness
 from penstock.engine.push_cycle import PushCycle
 from penstock.engine.query import RunningQuery
 from penstock.engine.results import Results
@@ -274,13 +275,12 @@ def _list_leaf_arcs(part: LeafNode, node: Node, others: list[Node], table: str |
 
 
 def _read_query(running: RunningQuery, components: EngineComponents, emitted: int) -> QueryStatus:
-    stale, completeness = 0, 1.0
     budgets = components.budgets.join_budgets(running)
+    completeness = 1.0
     if budgets:
-        for part in running.join_parts:
-            stale += part.member.stale
-            found = part.join.metrics()["completeness"]
-            completeness *= found if isinstance(found, float) else 1.0
+        parts = running.join_parts
+        completeness = estimate_completeness(parts, [part.metrics() for part in parts])
+    stale = sum(part.member.stale for part in running.join_parts)
     return QueryStatus(
         running.name, running.query.text, running.plan.text, running.state, running.nodes[-1].id, emitted, completeness,
         stale, None if running.failure is None else str(running.failure), running.derived_stream is not None,

@@ -133,16 +133,22 @@ def warn_cross_products(query: Query, context: WarningContext) -> Warnings:
 
 
 def warn_skipped_rows(query: Query, _context: WarningContext) -> Warnings:
-    """A SLIDE that is longer than its RANGE leaves rows out of every report."""
+    """A SLIDE that is longer than its RANGE or ROWS leaves rows out of every report."""
     for source in query.body.inputs:
         window, stream = source.window, source.relation
-        if isinstance(stream, Stream) and window.slide is not None and window.duration is not None:
-            if window.slide <= window.duration:
-                continue
+        if not isinstance(stream, Stream):
+            continue
+        if window.slide is not None and window.duration is not None and window.slide > window.duration:
             size, slide = (format_duration(each, stream.time_type) for each in (window.duration, window.slide))
             message = (
                 f"{source.alias} reports every {slide} about the last {size}: rows between are in no report. "
                 f"Write [RANGE {slide.upper()} SLIDE {slide.upper()}] to count every row once"
+            )
+            yield QueryWarning("SLIDE_SKIPS_ROWS", message, source.span)
+        if window.row_slide is not None and window.row_slide > (window.row_count or 0):
+            message = (
+                f"{source.alias} reports every {window.row_slide} rows about the last {window.row_count}: rows between "
+                f"are in no report. Write [ROWS {window.row_slide} SLIDE {window.row_slide}] to count every row once"
             )
             yield QueryWarning("SLIDE_SKIPS_ROWS", message, source.span)
 

@@ -1,4 +1,4 @@
-"""A run on Spark as the page shows it: what its cells tell about themselves, added up."""
+"""A run on Spark as the page shows it: the descriptions of its cells, added up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN_ROWS = 20
 _SUMMED = ("rows_out", "state_rows", "bytes", "waiting", "suppressed")
 
 CellStatus = Mapping[str, Any]
-"""What a cell tells about itself; see `penstock.spark.worker.cell_status`."""
+"""The description of a cell; see `penstock.spark.worker.cell_status`."""
 
 
 class RunSource:
@@ -134,7 +134,7 @@ def _fill_query(query: QueryStatus, found: Mapping[str, Any], sinks: Mapping[str
     )  # fmt: skip
 
 
-# ── what cells tell, added up ────────────────────────────────────────────────────────────────────────────────────
+# ── descriptions of cells, added up ──────────────────────────────────────────────────────────────────────────────
 
 
 def merge_cells(spec: Any, cells: Sequence[CellStatus], arrived: Mapping[str, int]) -> EngineStatus:

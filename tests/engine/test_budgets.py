@@ -537,3 +537,15 @@ def test_budget_and_derived_streams() -> None:
     assert "budget" in engine.metrics("both")
     with pytest.raises(ps.UnsupportedError, match="derived"):
         engine.derive("pairs", "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x")
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_completeness_before_the_first_measurement(sides: int) -> None:
+    """Long windows are measured late; until then the share of probes tells that results are missing."""
+    text = " UNION ALL ".join(["SELECT A.x FROM A [RANGE 3600], B [RANGE 3600] WHERE A.x = B.x"] * sides)
+    exact, engine = started(text), started(text)
+    engine.budget(12)
+    share = fed(engine, range(20)) / fed(exact, range(20))
+    assert share < 0.3
+    assert engine.metrics("q")["completeness"] == pytest.approx(share, abs=0.1)
+    assert exact.metrics("q")["completeness"] == 1

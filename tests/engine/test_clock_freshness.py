@@ -125,3 +125,21 @@ def test_ticks_need_a_clock_of_ticks() -> None:
     made = make_engine(None)
     with pytest.raises(ps.QueryError, match="CLOCK_NEEDED"):
         made.query("q", f"{PAIRS} FRESHNESS a 12 BY CLOCK")
+
+
+def test_stale_results_of_union_all_are_counted() -> None:
+    """A query with several joins has the sums of their figures; the page counts stale results without a budget too."""
+    clock = Clock()
+    made = make_engine(clock)
+    sides = ("a.k, a.ts AS at", "b.k, b.ts AS at")
+    joins = [f"SELECT {shown} FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k" for shown in sides]
+    made.query("q", " UNION ALL ".join(f"{join} FRESHNESS a 12 BY CLOCK" for join in joins))
+    made.query("plain", " UNION ALL ".join(joins))
+    push(made, "a", 1, 3, 5)
+    clock.now = 15
+    assert push(made, "b", 6)["q"].num_rows == 4
+    figures = made.metrics("q")
+    assert figures["stale"] == 2
+    assert figures["completeness"] == 1
+    assert figures["window_rows"] == {"a": 3, "b": 1}, "both sides share one join"
+    assert {each.name: each.stale for each in made.status().queries} == {"q": 2, "plain": 0}

@@ -50,6 +50,8 @@ def list_warnings(text: str, **table_rows: int) -> tuple[QueryWarning, ...]:
         ("SELECT t.k FROM t [RANGE 1 MINUTE], u [RANGE 1 MINUTE]", ["CROSS_PRODUCT"]),
         ("SELECT t.k FROM t [NOW], rooms WHERE t.v > 3", []),  # one row of rooms is assumed: as many results as rows
         ("SELECT COUNT(*) FROM t [RANGE 1 MINUTE SLIDE 5 MINUTES]", ["SLIDE_SKIPS_ROWS"]),
+        ("SELECT COUNT(*) FROM t [ROWS 2 SLIDE 5]", ["SLIDE_SKIPS_ROWS"]),
+        ("SELECT COUNT(*) FROM t [ROWS 5 SLIDE 5]", []),
         ("SELECT k FROM t WHERE k = NULL", ["COMPARED_WITH_NULL"]),
         ("SELECT k FROM t WHERE k IS NULL", []),
         ("DSTREAM (SELECT k FROM t)", ["NO_EXPIRY"]),

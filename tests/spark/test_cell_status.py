@@ -1,13 +1,22 @@
-"""What cells tell about themselves for the page, and how the page adds it up."""
+"""The descriptions of cells for the page, and how the page adds them up."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
+from cell_support import Cluster
 from page_runs import build_engine, push
 
+from penstock.cql import Stream
 from penstock.display import format_rows
+from penstock.spark.driver.cell_reports import CellReports
+from penstock.spark.layout import Layout
+from penstock.spark.pipeline_config import QuerySpec
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.worker.cell_state import METRICS
+from penstock.testing import Push
 from penstock.web.run_source import merge_cells, merge_latest, merge_slices
 
 
@@ -88,3 +97,49 @@ def test_latest_rows_of_cells_stand_together() -> None:
 def test_long_lists_are_cut() -> None:
     table = pa.table({"names": pa.array([[f"q{number}" for number in range(1000)]])})
     assert format_rows(table)["rows"] == [["q0, q1, q2, q3, q4 and 995 more"]]
+
+
+def make_report(rows: dict[str, Any]) -> dict[str, Any]:
+    """The part of a cell's report that has the newest rows of queries."""
+    return {"failures": {}, "heard": [], "rows": {}, "tops": {}, "status": {"latest": rows}}
+
+
+def test_latest_rows_of_a_replaced_query_are_forgotten() -> None:
+    """Rows of an earlier query of the same name have other columns."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    streams = (Stream("A", schema, "ts"),)
+
+    def make_layout(text: str, since: int) -> Layout:
+        return Layout(PipelineSpec(streams, {}, (QuerySpec("q", text, since=since),), 2))
+
+    reports = CellReports(["A"])
+    old, new = make_layout("SELECT k FROM A", 0), make_layout("SELECT ts, k FROM A", 1)
+    known, other = {"columns": ["k"], "rows": [["7"]]}, {"columns": ["ts", "k"], "rows": [["1", "2"]]}
+    reports.add(old, 0, {0: make_report({"q": known}), 1: make_report({"q": known})}, {})
+    assert reports.get_latest("q") == [known, known]
+    reports.add(new, 1, {0: make_report({}), 1: make_report({"q": other})}, {})
+    assert reports.get_latest("q") == [other]
+
+
+def test_cell_forgets_latest_rows_of_a_replaced_query() -> None:
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    cluster = Cluster(
+        PipelineSpec((Stream("A", schema, "ts"),), {}, tuple(QuerySpec(name, "SELECT k FROM A") for name in "qp"), 1)
+    )
+
+    def report(at: int) -> Any:
+        out = cluster.push(Push({"A": pa.table({"ts": [at], "k": [at]}, schema=schema)}))
+        (found,) = (json.loads(data)["status"] for _, kind, _, _, data in out if kind == METRICS)
+        return found and found["latest"]
+
+    assert report(1) is not None
+    report(2)
+    report(3)  # its rows are kept for the next description
+    spec = cluster.layout.spec
+    config = spec.config.drop_query("q").add_query(
+        "q", "SELECT ts, k FROM A WHERE k > 100", None, None, since=1, derived=False
+    )
+    cluster.layout = Layout(spec.with_config(config))
+    found = report(4)
+    assert list(found) == ["p"]
+    assert cluster.cache_outcomes[-1] == "hit"

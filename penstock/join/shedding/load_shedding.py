@@ -49,13 +49,14 @@ _PRIOR_PARTNERS = 10.0
 
 @dataclass
 class ProbeStats:
-    """Recent counts of a half-way join: rows offered and partners found, which decay, and pairs probed and matched,
-    which decay more slowly where few rows probe."""
+    """Recent counts of a half-way join: rows offered, rows that probed and partners found, which decay, and pairs
+    probed and matched, which decay more slowly where few rows probe."""
 
     offered: float = 0.0
     found: float = 0.0
     pairs: float = 0.0
     matched: float = 0.0
+    probes: float = 0.0
     _probed: float = 0.0
     _unfolded: tuple[int, int] = (0, 0)
     """Probes and partners that are not added to the pairs yet."""
@@ -63,9 +64,11 @@ class ProbeStats:
     def decay(self, factor: float) -> None:
         self.offered *= factor
         self.found *= factor
+        self.probes *= factor
 
     def add(self, probed: int, found: int) -> None:
         self.found += found
+        self.probes += probed
         self._unfolded = (self._unfolded[0] + probed, self._unfolded[1] + found)
 
     def fold(self, rows: float, factor: float) -> None:
@@ -275,5 +278,16 @@ class LoadShedding:
         return all(flow.known for flow in self._probe_stats.values())
 
     def estimate_completeness(self) -> float:
-        """Recent results divided by the estimate of results without shedding."""
-        return min(1.0, self._results_made / self._results_expected) if self._results_expected else 1.0
+        """Recent results divided by the estimate of results without shedding; until then by the share of probes."""
+        if not self._results_expected:
+            return self._compute_probed_share()
+        return min(1.0, self._results_made / self._results_expected)
+
+    def _compute_probed_share(self) -> float:
+        """The share of the rows that probed, multiplied over the joins."""
+        share = 1.0
+        for join in list_joins(self.tree):
+            flows = [self._probe_stats[side] for side, _ in list_directions(join)]
+            offered = sum(flow.offered for flow in flows)
+            share *= min(1.0, sum(flow.probes for flow in flows) / offered) if offered else 1.0
+        return share

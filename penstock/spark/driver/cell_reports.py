@@ -37,8 +37,8 @@ class CellReports:
         self._counts: dict[OutputKey, int] = {}
         self._rows_read: dict[str, int] = {}
         self._statuses: dict[int, Mapping[str, Any]] = {}
-        self._latest: dict[str, dict[int, Any]] = {}
-        """By query and cell, the newest rows that a cell described."""
+        self._latest: dict[tuple[str, str], dict[int, Any]] = {}
+        """By name and text of a query, and by cell, the newest rows that a cell described."""
         self._last_arrivals = dict.fromkeys(streams, time_ns() // 1000)
         self._key_stats = KeyStats()
         self._late: dict[str, int] = {}
@@ -55,11 +55,13 @@ class CellReports:
                 for name, (text, error) in cell["failures"].items():
                     self._failures.setdefault((name, text), {})[number] = error
             self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
+            texts = {query.name: query.text for query in layout.spec.queries}
+            self._latest = {key: found for key, found in self._latest.items() if key in texts.items()}
             for number, cell in cells.items():
                 if (status := cell["status"]) is not None:
                     self._statuses[number] = status
                     for name, newest in status["latest"].items():
-                        self._latest.setdefault(name, {})[number] = newest
+                        self._latest.setdefault((name, texts.get(name, "")), {})[number] = newest
             self._late = {name: count for (kind, name), count in rows.items() if kind == LATE}
             if batch > self._batch:
                 for output, count in rows.items():
@@ -134,7 +136,7 @@ class CellReports:
     def get_latest(self, name: str) -> list[Any]:
         """The newest rows of a query, by cell."""
         with self._lock:
-            found = self._latest.get(name, {})
+            found = next((cells for (other, _), cells in self._latest.items() if other == name), {})
             return [found[number] for number in sorted(found)]
 
     def explain(self, layout: Layout) -> str:

@@ -64,6 +64,7 @@ class Cell:
         except UnsupportedError:  # a query that shares its join gets a budget of its own
             return False
         self.layout = layout
+        self._observer.forget(query.name for query in added)
         self._newest_change = max([self._newest_change, *(query.since for query in added)])
         return True
 

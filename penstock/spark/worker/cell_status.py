@@ -1,4 +1,4 @@
-"""What a cell tells about itself for the page: its operators, the slices of shared joins, the newest rows of queries.
+"""The description of a cell for the page: its operators, the slices of shared joins, the newest rows of queries.
 
 Law: results do not depend on it, and it takes at most `SHARE` of the time of a cell. A description that took long is
 followed by a long pause, so figures may be older than the micro-batch; the first one after a change of queries or
@@ -7,7 +7,7 @@ plans comes at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -44,6 +44,11 @@ class CellObserver:
             if rows and kept < MOST_QUERIES:
                 kept += 1
                 self._latest[name] = table.take(pa.array(range(max(0, rows - KEPT_ROWS), rows)))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the newest rows of queries that begin: another query had the name."""
+        for name in names:
+            self._latest.pop(name, None)
 
     def describe(self, engine: Engine, layout: Layout) -> dict[str, Any] | None:
         """The description, as values of JSON; None if it is not due."""
