@@ -191,8 +191,11 @@ class JoinTree:
             self.change_plan(self.plan)
 
     def restart(self) -> None:
-        """Empty all states and mark them incomplete: only the leaves hold rows."""
-        if self.early_aliases is not None:
+        """Empty all states and mark them incomplete: only the leaves hold rows.
+
+        States are filled at once if nothing completes them later: for an early node, and under a budget.
+        """
+        if self.early_aliases is not None or self.shedding is not None:
             self.rebuild(self.plan)
             return
         self._set_plan(self.plan)

@@ -549,3 +549,37 @@ def test_completeness_before_the_first_measurement(sides: int) -> None:
     assert share < 0.3
     assert engine.metrics("q")["completeness"] == pytest.approx(share, abs=0.1)
     assert exact.metrics("q")["completeness"] == 1
+
+
+def feed_partners(engine: ps.Engine, seconds: range) -> int:
+    """One tuple of each stream a second, all with the same values; returns the number of results."""
+    table = pa.table({"ts": list(seconds), "x": [1] * len(seconds), "y": [1] * len(seconds)})
+    return engine.push(dict.fromkeys("ABC", table))["q"].num_rows
+
+
+def test_states_under_a_budget_survive_the_replacement_of_a_table() -> None:
+    """The states were emptied, and a budget allows no completion: results were lost, however large it was."""
+    found = []
+    for budget in (None, 1e7):
+        engine = started()
+        engine.drop("q")
+        engine.table("t", {"k": [1], "n": ["old"]})
+        text = "SELECT A.ts, B.ts AS b, t.n FROM A [RANGE 10], B [RANGE 10], t WHERE A.x = t.k AND A.y = B.y"
+        engine.query("q", text, plan="((A t) B)")
+        engine.budget(budget)
+        results = feed_partners(engine, range(5))
+        engine.table("t", {"k": [1, 1], "n": ["new", "newer"]})
+        found.append((results, feed_partners(engine, range(5, 9)) + engine.flush()["q"].num_rows))
+    assert found[0] == found[1]
+
+
+def test_states_under_a_budget_survive_longer_windows() -> None:
+    """An altered query needs tuples for longer; the states were emptied as well."""
+    found = []
+    for budget in (None, 1e7):
+        engine = started()
+        engine.budget(budget)
+        results = feed_partners(engine, range(5))
+        engine.alter("q", CHAIN.replace("10", "12"))
+        found.append((results, feed_partners(engine, range(5, 9)) + engine.flush()["q"].num_rows))
+    assert found[0] == found[1]

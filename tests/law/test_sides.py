@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from inspect_engine import tree_of
 
 import penstock as ps
 from penstock.join import tree as join_tree
+from penstock.join.demand import gate_control
 
 AB, CD = "(A B)", "(C D)"
 PLANS = (f"({AB} {CD})", f"({CD} {AB})")
@@ -131,3 +133,32 @@ def test_mutant_keep_demand_below_new_driver(monkeypatch: pytest.MonkeyPatch) ->
     assert run_swap_over_inner_gate(monkeypatch) == 1
     mutants.keep_demand_below_new_driver(monkeypatch)
     assert run_swap_over_inner_gate(monkeypatch) == 0
+
+
+def count_results_around_free_choice(state: str) -> int:
+    """(B C) has no key and lacks rows of before a restart when sides are chosen, in a batch with new b and c."""
+    columns = {"A": ["x"], "B": ["y"], "C": ["y", "z"], "D": ["x", "u"], "E": ["u", "z"]}
+    engine = ps.Engine(state=state)
+    for name, given in columns.items():
+        engine.stream(name, dict.fromkeys(("ts", *given), "bigint"), time="ts")
+    where = "A.x = D.x AND B.y = C.y AND C.z = E.z AND D.u = E.u"
+    engine.query("q", f"SELECT A.ts FROM A, B, C, D, E WHERE {where} WINDOW 1000", plan="((A (B C)) (D E))")
+    results = 0
+    for time, names in enumerate(("BC", "B", "ABCDE")):
+        results += engine.push({name: {"ts": [time], **{key: [0] for key in columns[name]}} for name in names})[
+            "q"
+        ].num_rows
+        for name in columns:
+            engine.advance(name, time + 1)
+        results += engine.push({})["q"].num_rows
+        engine = ps.Engine.restore(engine.snapshot()) if time == 0 else engine
+    return results
+
+
+def test_samples_at_the_begin_of_a_batch_store_no_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of a gate completed a state with rows of the batch, which then stored them a second time."""
+    monkeypatch.setitem(join_tree.POLICIES, "auto", replace(join_tree.POLICIES["auto"], pace=0.0))
+    monkeypatch.setattr(gate_control, "may_pay_off", lambda _work: True)
+    monkeypatch.setattr(gate_control, "pays_off", lambda *_args, **_options: False)  # gates stay open
+    assert count_results_around_free_choice("eager") == 6
+    assert count_results_around_free_choice("auto") == 6

@@ -29,7 +29,8 @@ def expand_sample(
 ) -> Iterator[tuple[JoinNode, JoinRows, float]]:
     """The rows of a node, and of every join below it, that contain some rows of a leaf and that gates admit.
 
-    They are computed from the leaves, whatever the states hold.
+    They are computed from the leaves, whatever the states hold; without a key from the state of the other child, which
+    is completed first. At the begin of a batch only old partners are found: the batch itself adds the others to states.
 
     If there are many, only some are computed; each then stands for as many as the number beside them.
     """
@@ -42,7 +43,7 @@ def expand_sample(
     if len(rows) > _MOST_ROWS:
         scale *= len(rows) / _MOST_ROWS
         rows = rows.take(choose_places(len(rows), _MOST_ROWS))
-    found = list(node.pair.extend(side, rows, old_only=False, from_leaves=bool(node.plan.key)))
+    found = list(node.pair.extend(side, rows, old_only=True, from_leaves=bool(node.plan.key)))
     yield node, _admit(node, concat_rows(found, len(node.plan.aliases)), gates), scale
 
 
