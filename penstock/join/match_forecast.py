@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.expr import compute_mask, evaluate
+from penstock.join.eddy import EddyNode
 from penstock.join.join_inputs import JoinSource
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
@@ -161,9 +162,12 @@ def _select_rows(parts: list[Batch], until: int) -> Batch | None:
 
 def _list_nodes(join: JoinOperator) -> Iterator[tuple[frozenset[str], int]]:
     """The nodes that keep or return rows, by their aliases, with the bytes of a row."""
+    root = join.tree.root
+    if isinstance(root, EddyNode):  # it keeps no rows between its steps
+        yield frozenset(root.plan.aliases), _RESULT * _WORD * (len(root.plan.aliases) + 2)
     for node in join.tree.walk_joins():
         width = len(node.plan.aliases)
-        if node is join.tree.root:
+        if node is root:
             yield frozenset(node.plan.aliases), _RESULT * _WORD * (width + 2)
         elif isinstance(node, JoinNode) and node.state is not None and node.ungated:
             yield frozenset(node.plan.aliases), _STATE * (_WORD * width + _STATE_ROW)

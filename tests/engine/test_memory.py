@@ -291,3 +291,16 @@ def test_query_without_function_still_gets_its_rows() -> None:
     rows = [row for push in range(6) for row in engine.push(make_rows(push))["other"].to_pylist()]
     delivered = [row for table in tables for row in table.to_pylist()]
     assert sort_rows(rows) == sort_rows(delivered) == sort_rows(run(make_engine(), range(6)))
+
+
+@pytest.mark.parametrize("plan", ["((A B) C)", "{A B C}"])
+def test_hot_key_is_refused_for_trees_and_eddies(plan: str) -> None:
+    """The forecast of an eddy had no node, and the push failed where memory was scarce."""
+    engine = ps.Engine(memory="8 MB")
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "k": "bigint"}, time="ts")
+    engine.query("q", "SELECT A.k FROM A, B, C WHERE A.k = B.k AND B.k = C.k WINDOW 10", plan=plan)
+    hot = pa.table({"ts": [1] * 300, "k": [7] * 300})
+    with pytest.raises(ps.ResourceError, match="MEMORY_LIMIT"):
+        engine.push(dict.fromkeys("ABC", hot))
+    assert engine.push(dict.fromkeys("ABC", hot[:20]))["q"].num_rows + engine.flush()["q"].num_rows == 20**3
