@@ -557,7 +557,7 @@ def feed_partners(engine: ps.Engine, seconds: range) -> int:
     return engine.push(dict.fromkeys("ABC", table))["q"].num_rows
 
 
-def test_states_under_a_budget_survive_the_replacement_of_a_table() -> None:
+def test_states_under_a_budget_survive_a_replaced_table() -> None:
     """The states were emptied, and a budget allows no completion: results were lost, however large it was."""
     found = []
     for budget in (None, 1e7):
