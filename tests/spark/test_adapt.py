@@ -287,7 +287,7 @@ def test_pipeline_behind_trigger_sheds_load(spark: Any, tmp_path: Path) -> None:
     assert [(each.command.do, each.command.value) for each in decisions] == [("budget", "1 ms")]
     assert status["budgets"] == {"q": "1 ms"}
     assert status["isTriggerActive"] in (True, False)
-    assert 0 < figures["completeness"] <= 1
+    assert 0 <= figures["completeness"] <= 1  # 0: no row of the first micro-batch probed in the millisecond
     stretches = run.metrics()["batch"] + 7
     run = declare_pipeline(spark, answer, stretches, text).start(tmp_path, cells=2)
     try:
