@@ -147,7 +147,8 @@ def _bind_window(syntax: WindowForm, stream: Stream, alias: str, origin: Origin)
             size = convert_amount(syntax.size, stream.time_type, origin)
             return Range(size, _bind_slide(syntax.slide, size, stream, origin) if syntax.slide else None)
         case RowsSyntax():
-            count = _parse_row_count(syntax.count, origin)
+            rule = "ROWS takes a whole number of rows, at least 1; write RANGE for a duration"
+            count = _parse_row_count(syntax.count, origin, rule)
             by = resolve_partition(syntax.partition, stream, origin, alias)
             return PartitionedRows(count, by) if by else Rows(count, _bind_row_slide(syntax, count, origin))
 
@@ -161,7 +162,7 @@ def _bind_slide(amount: Amount, size: int, stream: Stream, origin: Origin) -> in
 def _bind_row_slide(syntax: RowsSyntax, size: int, origin: Origin) -> int | None:
     if syntax.slide is None:
         return None
-    slide = _parse_row_count(syntax.slide, origin)
+    slide = _parse_row_count(syntax.slide, origin, "SLIDE of a ROWS window takes a whole number of rows, at least 1")
     _check_reports(size, slide, str, syntax.slide, origin)
     return slide
 
@@ -174,11 +175,11 @@ def _check_reports(size: int, slide: int, write: Callable[[int], str], amount: A
         raise origin.error("SLIDE_TOO_SHORT", f"{message} or more", amount.span)
 
 
-def _parse_row_count(amount: Amount, origin: Origin) -> int:
+def _parse_row_count(amount: Amount, origin: Origin, rule: str) -> int:
+    """A number of rows; `rule` says what is expected."""
     countable = amount.unit is None and amount.number.isdecimal() and len(amount.number) <= 18
     if not countable or int(amount.number) < 1:
-        message = "ROWS takes a whole number of rows, at least 1; write RANGE for a duration"
-        raise origin.error("INVALID_WINDOW", message, amount.span)
+        raise origin.error("INVALID_WINDOW", rule, amount.span)
     return int(amount.number)
 
 

@@ -91,6 +91,10 @@ def test_full_error_message() -> None:
             "SLIDE_WITHOUT_RANGE", "SLIDE", "after a RANGE",
         ),
         (
+            "SELECT COUNT(*) FROM temperature [ROWS 5 SLIDE 0]",
+            "INVALID_WINDOW", "0", "SLIDE of a ROWS window",
+        ),
+        (
             "SELECT value FROM temperature [ROWS 5 SLIDE 1]",
             "UNSUPPORTED_SLIDE_WITHOUT_AGGREGATE", "[ROWS 5 SLIDE 1]", "this query has none",
         ),
