@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.cql.body import bind_body
 from penstock.cql.bound import (
     BareQuery,
     CreateSink,
@@ -27,7 +28,6 @@ from penstock.cql.dialect import make_nesting_error
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
 from penstock.cql.nested_values import check_nested_values
 from penstock.cql.script_parser import parse_query, parse_script
-from penstock.cql.select import bind_body
 from penstock.cql.sources import Names, convert_amount
 from penstock.cql.syntax import (
     ColumnSyntax,

@@ -15,7 +15,7 @@ A scalar subquery is an aggregate without GROUP BY, so that it has at most one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain, count
@@ -28,6 +28,16 @@ from penstock.cql.errors import CqlError, Origin, Span
 from penstock.cql.from_binder import FromBlock, as_one_source, collapse
 from penstock.cql.group_relation import RESERVED
 from penstock.cql.scope import OUTER, Scope, ScopeItem
+from penstock.cql.subquery_nodes import Predicate, is_filter, list_predicates, list_scalar_queries, match_predicate
+from penstock.cql.subquery_sides import (
+    SubquerySide,
+    as_relation,
+    compute_default,
+    has_outer,
+    match_correlation,
+    read_side,
+    strip_outer,
+)
 from penstock.cql.surrounding import (
     join_surrounding_rows,
     link_surrounding_rows,
@@ -39,16 +49,12 @@ from penstock.cql.windows import CURRENT
 from penstock.expr import (
     BOOL,
     HIDDEN,
-    INT,
-    Aggregate,
     Call,
     Column,
     Expr,
     Literal,
     find_columns,
     find_common_type,
-    rewrite,
-    walk,
 )
 
 BindOperand = Callable[[exp.Expr, FromBlock], Expr]
@@ -56,82 +62,6 @@ BindOperand = Callable[[exp.Expr, FromBlock], Expr]
 BindNested = Callable[[BodySyntax, Scope | None], QueryBody]
 """Binds the body of a subquery, whose conditions can name columns of a scope."""
 _VALUE, _MARK = "value", "mark"
-
-
-def list_queries(node: exp.Expr | None) -> list[exp.Placeholder]:
-    """The subqueries in an expression."""
-    return [] if node is None else [each for each in node.find_all(exp.Placeholder) if "body" in each.meta]
-
-
-def list_scalar_queries(node: exp.Expr) -> list[exp.Placeholder]:
-    """The subqueries in an expression that stand for a value."""
-    return [each for each in list_queries(node) if not isinstance(each.parent, exp.In | exp.Exists)]
-
-
-def split_conjunct_nodes(node: exp.Expr | None) -> list[exp.Expr]:
-    """The terms of a condition that AND connects."""
-    terms: list[exp.Expr] = []
-    waiting = [] if node is None else [node]
-    while waiting:
-        term = waiting.pop()
-        if isinstance(term, exp.And):
-            waiting += [term.right, term.left]
-        elif isinstance(term, exp.Paren) and isinstance(term.this, exp.And | exp.Paren):
-            waiting.append(term.this)
-        else:
-            terms.append(term)
-    return terms
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A condition that is an EXISTS or an IN with a subquery, or the negation of one. `operand` is what IN tests."""
-
-    query: exp.Placeholder
-    negated: bool
-    operand: exp.Expr | None
-
-
-def match_predicate(node: exp.Expr) -> Predicate | None:
-    """The condition as a predicate; None if it is another one."""
-    negated = False
-    while isinstance(node, exp.Paren | exp.Not):
-        negated ^= isinstance(node, exp.Not)
-        node = node.this
-    if isinstance(node, exp.Exists) and list_queries(node.this)[:1] == [node.this]:
-        return Predicate(node.this, negated, None)
-    if isinstance(node, exp.In) and len(node.expressions) == 1 and list_queries(node.expressions[0]):
-        inner = node.expressions[0]
-        if isinstance(inner, exp.Placeholder):
-            return Predicate(inner, negated, node.this)
-    return None
-
-
-def list_predicates(node: exp.Expr) -> list[exp.Expr]:
-    """The EXISTS and IN with a subquery in an expression."""
-    return [each for each in node.find_all(exp.Exists, exp.In) if match_predicate(each) is not None]
-
-
-def _is_filter(node: exp.Expr) -> bool:
-    """Whether a condition of WHERE or HAVING has the same rows if NULL is FALSE here: only AND and OR are around."""
-    around = node.parent
-    while isinstance(around, (exp.And, exp.Or, exp.Paren, exp.Where, exp.Having)):
-        around = around.parent
-    return around is None
-
-
-def has_outer(expr: Expr) -> bool:
-    """Whether an expression reads a column of the query around it."""
-    return any(column.alias.startswith(OUTER) for column in find_columns(expr))
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A subquery as the right side of a join: its source, the conditions, and the values of its columns."""
-
-    right: Source
-    on: tuple[Expr, ...]
-    values: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -254,7 +184,7 @@ class SubqueryJoiner:
             predicate = match_predicate(node)
             if predicate is None or id(node) in self.values:
                 continue
-            is_two_valued = predicate.operand is None or (filters and _is_filter(node))
+            is_two_valued = predicate.operand is None or (filters and is_filter(node))
             marks: list[str] = []
             for test in _NULL_TESTS[:1] if is_two_valued else _NULL_TESTS:
                 block = collapse(block)
@@ -307,7 +237,7 @@ class SubqueryJoiner:
 
     # ── binding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _bind_predicate(self, block: FromBlock, predicate: Predicate) -> _Side:
+    def _bind_predicate(self, block: FromBlock, predicate: Predicate) -> SubquerySide:
         body, span = self._bind(predicate.query, block), find_span(predicate.query)
         if predicate.operand is not None:
             self._check_columns(body, span)
@@ -317,7 +247,9 @@ class SubqueryJoiner:
             raise self.origin.unsupported_error(f"{what} with one aggregate", span, instead)
         return self._make_side(body, block, span)
 
-    def _bind_scalar(self, node: exp.Placeholder, block: FromBlock, *, correlated: bool) -> tuple[_Side, Expr | None]:
+    def _bind_scalar(
+        self, node: exp.Placeholder, block: FromBlock, *, correlated: bool
+    ) -> tuple[SubquerySide, Expr | None]:
         """A scalar subquery, and its value without a row; None for NULL."""
         body, span = self._bind(node, block if correlated else None), find_span(node)
         self._check_columns(body, span)
@@ -329,7 +261,7 @@ class SubqueryJoiner:
             raise self.origin.error("SCALAR_SUBQUERY", message, span)
         value = body.items[0].expr
         marked = replace(body, items=(SelectItem(_VALUE, value), SelectItem(_MARK, Literal(True, BOOL))))
-        return self._make_side(marked, block, span), _compute_default(value)
+        return self._make_side(marked, block, span), compute_default(value)
 
     def _bind(self, node: exp.Placeholder, outer: FromBlock | None) -> QueryBody:
         scope = Scope(self.origin, (), ())
@@ -351,10 +283,10 @@ class SubqueryJoiner:
 
     # ── a subquery as a side of a join ───────────────────────────────────────────────────────────────────────────────
 
-    def _make_side(self, body: QueryBody, block: FromBlock, span: Span) -> _Side:
+    def _make_side(self, body: QueryBody, block: FromBlock, span: Span) -> SubquerySide:
         """A subquery as the right side of a join with the block."""
         if not isinstance(body, Select) or body.sequence is not None:
-            return _as_relation(body, self._choose_alias("subquery", block))
+            return as_relation(body, self._choose_alias("subquery", block))
         if body.group_by is not None:
             return self._make_grouped_side(body, self._choose_alias("subquery", block), span)
         values = tuple(item.expr for item in body.items)
@@ -362,7 +294,7 @@ class SubqueryJoiner:
             (source,) = body.sources
             alias = self._choose_alias(source.alias, block)
             names = {column: column.name for expr in (*body.where, *values) for column in find_columns(expr)}
-            return _read_side(replace(source, alias=alias), body.where, values, names)
+            return read_side(replace(source, alias=alias), body.where, values, names)
         self._check_stream(body, span)
         outer = tuple(term for term in body.where if has_outer(term))
         read = dict.fromkeys(column for expr in (*outer, *values) for column in find_columns(expr))
@@ -375,15 +307,15 @@ class SubqueryJoiner:
             distinct=False,
         )
         alias = self._choose_alias("subquery", block)
-        return _read_side(Source(alias, Subquery(alias, below), CURRENT), outer, values, names)
+        return read_side(Source(alias, Subquery(alias, below), CURRENT), outer, values, names)
 
-    def _make_grouped_side(self, body: Select, alias: str, span: Span) -> _Side:
+    def _make_grouped_side(self, body: Select, alias: str, span: Span) -> SubquerySide:
         """A group is also of the terms that the correlation makes equal."""
         self._check_stream(body, span)
         keys: list[tuple[Expr, Expr]] = []
         for term in body.where:
             if has_outer(term):
-                sides = _match_correlation(term)
+                sides = match_correlation(term)
                 if sides is None:
                     message = "a subquery with an aggregate can be correlated by equality only: inner.k = outer.k"
                     raise self._make_correlation_error(message, span)
@@ -395,10 +327,10 @@ class SubqueryJoiner:
             items=(*body.items, *(SelectItem(f"{HIDDEN}{place}", inner) for place, (inner, _) in enumerate(keys))),
         )
         on = (
-            Call("=", (Column(alias, f"{HIDDEN}{place}", inner.type), _strip_outer(known)), BOOL)
+            Call("=", (Column(alias, f"{HIDDEN}{place}", inner.type), strip_outer(known)), BOOL)
             for place, (inner, known) in enumerate(keys)
         )
-        return replace(_as_relation(below, alias, len(body.items)), on=tuple(on))
+        return replace(as_relation(below, alias, len(body.items)), on=tuple(on))
 
     def _choose_alias(self, name: str, block: FromBlock) -> str:
         """An alias that neither the block nor another subquery has."""
@@ -439,61 +371,6 @@ def _join_mark(block: FromBlock, name: str, right: Source, on: tuple[Expr, ...])
     shown = replace(block, items=(*block.items, ScopeItem(name, "the subquery", {_MARK: Column("", name, BOOL)})))
     body = OuterJoin("mark", block.sources[0], right, on, shown.list_columns())
     return as_one_source(body, shown, block.merged)
-
-
-def _as_relation(body: QueryBody, alias: str, shown: int | None = None) -> _Side:
-    values = tuple(Column(alias, item.name, item.expr.type) for item in body.items[:shown])
-    return _Side(Source(alias, Subquery(alias, body), CURRENT), (), values)
-
-
-def _read_side(source: Source, on: Iterable[Expr], values: Iterable[Expr], names: Mapping[Column, str]) -> _Side:
-    """Conditions and values over the columns of a source, which has them by these names."""
-
-    def move(node: Expr) -> Expr:
-        if not isinstance(node, Column):
-            return node
-        if node.alias.startswith(OUTER):
-            return _strip_outer(node)
-        return Column(source.alias, names[node], node.type)
-
-    return _Side(source, tuple(rewrite(term, move) for term in on), tuple(rewrite(value, move) for value in values))
-
-
-def _strip_outer(expr: Expr) -> Expr:
-    """The expression over the columns of the query around."""
-
-    def strip(node: Expr) -> Expr:
-        if isinstance(node, Column) and node.alias.startswith(OUTER):
-            return Column(node.alias.removeprefix(OUTER), node.name, node.type)
-        return node
-
-    return rewrite(expr, strip)
-
-
-def _match_correlation(term: Expr) -> tuple[Expr, Expr] | None:
-    """The inner and the outer side of an equality between both queries; None for another condition."""
-    if not isinstance(term, Call) or term.op != "=":
-        return None
-    for inner, outer in (term.args, term.args[::-1]):
-        columns = find_columns(outer)
-        if not has_outer(inner) and columns and all(column.alias.startswith(OUTER) for column in columns):
-            return inner, outer
-    return None
-
-
-def _compute_default(value: Expr) -> Expr | None:
-    """The value of an aggregate expression over no row; None for NULL."""
-    if not any(isinstance(node, Aggregate) and node.function == "count" for node in walk(value)) and isinstance(
-        value, Aggregate
-    ):
-        return None
-
-    def replace_aggregate(node: Expr) -> Expr:
-        if not isinstance(node, Aggregate):
-            return node
-        return Literal(0, INT) if node.function == "count" else Literal(None, node.type)
-
-    return rewrite(value, replace_aggregate)
 
 
 def _cast(expr: Expr, kind: object) -> Expr:
