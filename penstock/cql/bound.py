@@ -58,11 +58,20 @@ class Source:
     """Whether FRESHNESS compares with the clock at which a result leaves."""
     span: Span | None = field(default=None, compare=False)
     """Its place in the text that was bound."""
+    written: str = field(default="", compare=False)
+    """Its alias in the text, where another item has that one too, so that this one has another."""
+    surrounds: bool = field(default=False, compare=False)
+    """Whether these are the rows of the query around a subquery, joined to it because the subquery reads them."""
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns that can be read."""
         return pa.schema([*self.relation.schema, *(pa.field(*column) for column in self.hidden)])
+
+    @property
+    def name(self) -> str:
+        """Its alias in the text."""
+        return self.written or self.alias
 
     @property
     def is_table(self) -> bool:

@@ -8,11 +8,11 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-import pyarrow as pa
 from sqlglot import exp
 
 from penstock.cql import advice
 from penstock.cql.aggregate_binder import AggregateBinder
+from penstock.cql.casts import bind_cast
 from penstock.cql.catalog import UserDefined
 from penstock.cql.durations import convert_duration, count_months
 from penstock.cql.errors import list_similar
@@ -22,7 +22,7 @@ from penstock.cql.null_safe import build_null_safe_equality
 from penstock.cql.operands import Operand, OperandTyper, type_null
 from penstock.cql.over import WindowCalls
 from penstock.cql.scope import Scope
-from penstock.cql.types import can_cast, format_type, to_arrow_type
+from penstock.cql.types import format_type, to_arrow_type
 from penstock.errors import QueryError
 from penstock.expr import (
     AGGREGATE_SYNONYMS,
@@ -302,24 +302,7 @@ class ExpressionBinder:
             target = to_arrow_type(to.sql("spark"))
         except QueryError as error:
             raise self.typer.error(error.condition, error.message, to) from None
-        seconds = self._convert_seconds(operand, target)
-        if seconds is not None:
-            return self.typer.cast(Operand(node, seconds), target)
-        if not can_cast(operand.expr.type, target):
-            raise self.typer.mismatch_error(f"cannot cast to {format_type(target)}:", [operand], node)
-        return self.typer.cast(operand, target)
-
-    def _convert_seconds(self, operand: Operand, target: pa.DataType) -> Expr | None:
-        """A timestamp as its seconds since 1970, or the timestamp of a number of seconds, as in Spark; else None."""
-        match classify_type(operand.expr.type), classify_type(target):
-            case "timestamp", "integer":
-                return self.typer.call(FUNCTIONS["unix_timestamp"], [operand], operand.node)
-            case "timestamp", "float":
-                epoch = Operand(operand.node, Literal("epoch", STRING))
-                return self.typer.call(FUNCTIONS["date_part"], [epoch, operand], operand.node)
-            case "integer" | "float", "timestamp":
-                return self.typer.call(FUNCTIONS["to_timestamp"], [operand], operand.node)
-        return None
+        return bind_cast(self.typer, operand, target, node)
 
     def _bind_function(self, node: exp.Expr) -> Expr:
         name = node.name.casefold()

@@ -66,7 +66,10 @@ def cast_literal(literal: Literal, target: pa.DataType) -> Literal | None:
 
 
 def _convert_value(value: object, target: pa.DataType) -> object:
-    match classify_type(target):
+    goal = classify_type(target)
+    if isinstance(value, bool) and goal in ("integer", "float", "decimal"):
+        value = int(value)
+    match goal:
         case "integer":
             return _to_integer(value)
         case "float":

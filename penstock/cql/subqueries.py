@@ -155,9 +155,9 @@ class SubqueryJoiner:
         if around is None:
             raise self.make_far_error(find_span(predicates[0].query))
         columns = list_outer_columns([*found, *near], around)
-        block = join_surrounding_rows(
-            block, replace(around, alias=self._choose_alias(around.alias, block)), near, columns
-        )
+        alias = self._choose_alias(around.alias, block)
+        rows = replace(around, alias=alias, written=around.name, surrounds=True)
+        block = join_surrounding_rows(block, rows, near, columns)
         for predicate, test in tests:
             right, on = self._bind_test(block, predicate, test, bind_operand)
             on = tuple(read_surrounding(block, expr) for expr in on)
@@ -294,7 +294,7 @@ class SubqueryJoiner:
             (source,) = body.sources
             alias = self._choose_alias(source.alias, block)
             names = {column: column.name for expr in (*body.where, *values) for column in find_columns(expr)}
-            return read_side(replace(source, alias=alias), body.where, values, names)
+            return read_side(replace(source, alias=alias, written=source.name), body.where, values, names)
         self._check_stream(body, span)
         outer = tuple(term for term in body.where if has_outer(term))
         read = dict.fromkeys(column for expr in (*outer, *values) for column in find_columns(expr))

@@ -287,11 +287,11 @@ def can_cast(given: pa.DataType, target: pa.DataType) -> bool:
         return can_cast(given.value_type, target.value_type)
     if is_nested(given) or is_nested(target):
         return source == "null" or given == target
-    numbers = ("integer", "float", "decimal")
+    numbers = ("integer", "float", "decimal", "boolean")
     return (
         source in (goal, "null")
         or (source in numbers and goal in numbers)
         or (goal == "string" and source != "interval")
         or (source == "string" and goal != "interval")
-        or {source, goal} in ({"date", "timestamp"}, {"boolean", "integer"})
+        or {source, goal} == {"date", "timestamp"}
     )

@@ -97,6 +97,8 @@ def warn_unbounded_state(query: Query, _context: WarningContext) -> Warnings:
             continue
         others_static = len(part.sources) > sum(not source.is_table for source in part.sources) == 1
         for source in filter(_never_expires, part.sources):
+            if source.surrounds:
+                continue  # the item of the query around has the warning
             rows = get_rate(source) * HOUR
             size = _format_bytes(rows * estimate_row_bytes(source, part.read_expressions))
             remedy = f"Write a window, such as {source.relation.name} [RANGE {_suggest_range(source)}]"
@@ -104,7 +106,7 @@ def warn_unbounded_state(query: Query, _context: WarningContext) -> Warnings:
                 remedy = f"Write {source.relation.name} [NOW]: rows of a table do not change, so the results are equal"
             yield QueryWarning(
                 "UNBOUNDED_STATE",
-                f"rows of {source.alias} never expire, so {part.keeper} keeps them for ever: "
+                f"rows of {source.name} never expire, so {part.keeper} keeps them for ever: "
                 f"{_format_rates((source,))}, {rows:,.0f} rows and about {size} an hour. {remedy}",
                 source.span,
             )
@@ -112,6 +114,7 @@ def warn_unbounded_state(query: Query, _context: WarningContext) -> Warnings:
 
 def warn_cross_products(query: Query, context: WarningContext) -> Warnings:
     """Inputs that no condition connects: every row pairs with every row of the other window."""
+    known: set[tuple[str, Span | None]] = set()
     for part in list_parts(query.body):
         groups = _group_connected(part)
         if len(groups) < 2 or part.is_sequence or (isinstance(part.body, OuterJoin) and part.body.kind in _FILTERS):
@@ -120,15 +123,27 @@ def warn_cross_products(query: Query, context: WarningContext) -> Warnings:
         bases = tuple(base for source in part.sources for base in source.base_sources)
         if results <= sum(get_rate(base) for base in bases if not base.is_table):
             continue  # not more results than rows
-        unknown = [base.alias for base in bases if base.is_table and not context.table_rows.get(base.relation.name)]
+        unknown = [base.name for base in bases if base.is_table and not context.table_rows.get(base.relation.name)]
         each = f", for each row of {' and '.join(unknown)}" if unknown else ""
         sides = " and ".join(f"({', '.join(group)})" if len(group) > 1 else group[0] for group in groups)
+        around = [source for source in part.sources if source.surrounds]
+        span = next((source.span for source in around or reversed(part.sources) if source.span), None)
+        place = sides, None if around else span
+        if place in known:
+            continue  # NOT IN reads its rows once for each of its tests
+        known.add(place)
+        cause = f"no condition connects {sides}, so every row pairs with every row"
+        remedy = f"Write a condition, such as {groups[0][0]}.key = {groups[1][0]}.key"
+        if around:
+            cause = (
+                f"{sides} are joined without a condition, because a NOT EXISTS or NOT IN reads columns of "
+                f"{around[0].name}, two levels above it, so every row pairs with every row"
+            )
+            remedy = "Shorter windows make them fewer; so does a condition between the two, if the question allows one"
         yield QueryWarning(
             "CROSS_PRODUCT",
-            f"no condition connects {sides}, so every row pairs with every row: "
-            f"{_format_rates(bases)}, up to {_format_count(results * HOUR)} results an hour{each}. "
-            f"Write a condition, such as {groups[0][0]}.key = {groups[1][0]}.key",
-            next((source.span for source in reversed(part.sources) if source.span), None),
+            f"{cause}: {_format_rates(bases)}, up to {_format_count(results * HOUR)} results an hour{each}. {remedy}",
+            span,
         )
 
 
@@ -141,13 +156,13 @@ def warn_skipped_rows(query: Query, _context: WarningContext) -> Warnings:
         if window.slide is not None and window.duration is not None and window.slide > window.duration:
             size, slide = (format_duration(each, stream.time_type) for each in (window.duration, window.slide))
             message = (
-                f"{source.alias} reports every {slide} about the last {size}: rows between are in no report. "
+                f"{source.name} reports every {slide} about the last {size}: rows between are in no report. "
                 f"Write [RANGE {slide.upper()} SLIDE {slide.upper()}] to count every row once"
             )
             yield QueryWarning("SLIDE_SKIPS_ROWS", message, source.span)
         if window.row_slide is not None and window.row_slide > (window.row_count or 0):
             message = (
-                f"{source.alias} reports every {window.row_slide} rows about the last {window.row_count}: rows between "
+                f"{source.name} reports every {window.row_slide} rows about the last {window.row_count}: rows between "
                 f"are in no report. Write [ROWS {window.row_slide} SLIDE {window.row_slide}] to count every row once"
             )
             yield QueryWarning("SLIDE_SKIPS_ROWS", message, source.span)
@@ -172,7 +187,7 @@ def warn_silent_emits(query: Query, _context: WarningContext) -> Warnings:
         return
     if not all(source.is_table or _never_expires(source) for source in body.sources):
         return
-    names = ", ".join(source.alias for source in body.sources if not source.is_table)
+    names = ", ".join(source.name for source in body.sources if not source.is_table)
     if query.emit == "dstream":
         message = f"rows of {names} never expire, so DSTREAM emits nothing. Write a window, such as [RANGE 10 MINUTES]"
     else:
@@ -190,7 +205,7 @@ def warn_equal_instants(query: Query, _context: WarningContext) -> Warnings:
         if len(streams) < 2 or part.is_sequence:
             continue
         if pa.types.is_timestamp(query.time_type) and all(source.window.lifetime == 1 for source in streams):
-            names = " and ".join(source.alias for source in streams)
+            names = " and ".join(source.name for source in streams)
             message = (
                 f"{names} have [NOW]: rows join only if their times are equal to the microsecond. Write a RANGE, such "
                 f"as {streams[0].relation.name} [RANGE 1 SECOND]"
@@ -280,7 +295,7 @@ def _group_connected(part: JoinScope) -> list[list[str]]:
 def _list_aliases(source: Source) -> list[str]:
     """The aliases of the text: that of the item, or those of the items that an outer join made one."""
     if not isinstance(source.relation, Subquery) or not source.relation.qualified:
-        return [source.alias]
+        return [source.name]
     body = source.relation.body
     match body:
         case OuterJoin(kind="semi" | "anti" | "mark"):
@@ -290,14 +305,17 @@ def _list_aliases(source: Source) -> list[str]:
         case Select():
             return [alias for each in body.sources for alias in _list_aliases(each)]
         case SetOperation() | RowTransform():
-            return [source.alias]
+            return [source.name]
 
 
 def _restore_names(expr: Expr, sources: tuple[Source, ...]) -> Expr:
-    """An expression with the names of the text for columns of an outer join."""
+    """An expression with the names of the text for columns of an outer join, and of items with another alias."""
     joins = {each.alias for each in sources if isinstance(each.relation, Subquery) and each.relation.qualified}
+    written = {each.alias: each.written for each in sources if each.written}
 
     def restore(node: Expr) -> Expr:
+        if isinstance(node, Column) and node.alias in written:
+            return Column(written[node.alias], node.name, node.type)
         if isinstance(node, Column) and node.alias in joins:
             alias, _, name = node.name.partition(".")
             return Column(alias, name, node.type)

@@ -15,8 +15,8 @@ def write_json(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return "null"
     if pa.types.is_map(kind):
-        pairs = ((str(key), write_json(each, kind.item_type)) for key, each in value)
-        return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {text}" for key, text in pairs) + "}"
+        pairs = ((_write_key(key, kind.key_type), write_json(each, kind.item_type)) for key, each in value)
+        return "{" + ", ".join(f"{key}: {text}" for key, text in pairs) + "}"
     if pa.types.is_struct(kind):
         parts = ((field.name, write_json(value[field.name], field.type)) for field in kind)
         return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in parts) + "}"
@@ -32,3 +32,9 @@ def write_json(value: Any, kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return f'"{value.isoformat()}"'
     return json.dumps(value, ensure_ascii=False)
+
+
+def _write_key(key: Any, kind: pa.DataType) -> str:
+    """The name of an entry of a map: its key as JSON. That of a number, a boolean or a nested key becomes a text."""
+    text = write_json(key, kind)
+    return text if text.startswith('"') else json.dumps(text, ensure_ascii=False)

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow.types as pt
@@ -306,8 +307,10 @@ def _compile_difference(call: Call) -> Callable[..., Any]:
 
 def _compile_to_timestamp(call: Call) -> Callable[..., Any] | None:
     given = call.args[0].type
-    if pt.is_integer(given):
-        return lambda seconds: seconds * 10**6
+    if pt.is_integer(given) or pt.is_decimal(given):
+        return lambda seconds: int(Fraction(seconds) * 10**6)
+    if pt.is_floating(given):
+        return lambda seconds: int(seconds * 1e6) if math.isfinite(seconds) else None
     return None
 
 

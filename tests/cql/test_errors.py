@@ -118,7 +118,7 @@ def test_full_error_message() -> None:
         ("SELECT n FROM trades WHERE At > 'soon'", "CANNOT_CAST", "'soon'", "cannot be read as timestamp"),
         ("SELECT TIMESTAMP '2024-13-01' FROM trades", "CANNOT_CAST", "'2024-13-01'", "timestamp"),
         ("SELECT CAST(n AS FOO) FROM trades", "UNKNOWN_TYPE", "FOO", "known are tinyint"),
-        ("SELECT CAST(At AS BOOLEAN) FROM trades", "TYPE_MISMATCH", "CAST(At AS BOOLEAN)", "cannot cast to boolean"),
+        ("SELECT CAST(d AS BOOLEAN) FROM trades", "TYPE_MISMATCH", "CAST(d AS BOOLEAN)", "cannot cast to boolean"),
         ("SELECT SUM(sym) FROM trades", "TYPE_MISMATCH", "sym", "SUM needs a number"),
         ("SELECT 9223372036854775808 FROM trades", "NUMBER_OUT_OF_RANGE", "9223372036854775808", "bigint"),
         ("SELECT INTERVAL 5 YEARS FROM trades", "UNKNOWN_UNIT", "INTERVAL 5 YEARS", "no fixed length"),

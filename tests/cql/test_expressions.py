@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -132,3 +134,47 @@ def test_timestamps_are_cast_to_seconds_and_back() -> None:
     assert out["halves"]["t"].to_pylist() == [
         datetime(1970, 1, 1, 0, 0, 0, 500_000), datetime(1969, 12, 31, 23, 59, 58, 500_000)
     ]  # fmt: skip
+
+
+def test_numbers_and_timestamps_are_cast_as_in_spark() -> None:
+    """Digits below a microsecond are cut off, a boolean is a microsecond, and a zone does not move the instant.
+
+    The values are those of Spark 4.3 in the zone UTC without ANSI mode.
+    """
+    columns = {
+        "ts": pa.array([0, 1, 2], pa.timestamp("us")),
+        "real": pa.array([0.1 + 0.2, -1.0000019, math.nan]),
+        "exact": pa.array([Decimal("1767225600.1234567"), Decimal("-0.0000015"), None], pa.decimal128(30, 7)),
+        "wide": pa.array([Decimal("9" * 38), Decimal(1), Decimal(-1)], pa.decimal128(38, 0)),
+        "yes": pa.array([True, False, None]),
+        "at": pa.array([1767225600_123_456, 0, -1], pa.timestamp("us")),
+    }
+    rows = pa.table(columns)
+    cases = {
+        "CAST(real AS TIMESTAMP)": [300_000, -1_000_001, None],
+        "CAST(exact AS TIMESTAMP)": [1767225600_123_456, -1, None],
+        "CAST(wide AS TIMESTAMP)": [None, 1_000_000, -1_000_000],
+        "CAST(yes AS TIMESTAMP)": [1, 0, None],
+        "CAST(TRUE AS TIMESTAMP)": [1] * 3,
+        "CAST(1.5 AS TIMESTAMP)": [1_500_000] * 3,
+        "CAST(at AS DECIMAL(20, 6))": [Decimal("1767225600.123456"), Decimal(0), Decimal("-0.000001")],
+        "CAST(at AS DECIMAL(3, 1))": [None, Decimal(0), Decimal(0)],
+        "CAST(at AS BOOLEAN)": [True, False, True],
+        "CAST(real AS BOOLEAN)": [True, True, True],
+        "CAST(exact AS BOOLEAN)": [True, True, None],
+        "CAST(yes AS DOUBLE)": [1.0, 0.0, None],
+        "CAST(yes AS DECIMAL(3, 1))": [Decimal(1), Decimal(0), None],
+        "CAST(TRUE AS DOUBLE)": [1.0] * 3,
+    }
+    eng = ps.Engine()
+    eng.stream("s", rows.schema, time="ts")
+    text = f"SELECT {', '.join(f'{each} AS c{place}' for place, each in enumerate(cases))} FROM s"
+    eng.query("q", text)
+    eng.query("zone", "SELECT CAST(CAST(at AS BIGINT) AS TIMESTAMP(Europe/Berlin)) AS t FROM s")
+    out = eng.push({"s": rows})
+    for place, (call, values) in enumerate(cases.items()):
+        column = out["q"].column(f"c{place}")
+        found = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        assert found.to_pylist() == values, call
+    assert difference(out["q"], expected(text, {"s": rows})) is None
+    assert out["zone"]["t"].cast(pa.int64()).to_pylist() == [1767225600_000_000, 0, -1_000_000]

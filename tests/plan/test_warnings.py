@@ -88,6 +88,29 @@ def test_parts_of_an_outer_join_have_the_names_of_the_text() -> None:
     assert "Write a condition, such as t.key = n_times.key" in cross.message
 
 
+def test_two_levels_of_not_exists_have_the_names_of_the_text() -> None:
+    """Rows of t are joined to the subquery over u, and the inner item gets another alias."""
+    inner = "SELECT * FROM n_times WHERE n_times.k = u.k AND n_times.ts = t.ts AND n_times.k = NULL"
+    text = f"SELECT t.k FROM t WHERE NOT EXISTS (SELECT * FROM u WHERE NOT EXISTS ({inner}))"
+    found = list_warnings(text)
+    grows = [each.message.split(" never")[0] for each in found if each.condition == "UNBOUNDED_STATE"]
+    assert sorted(grows) == ["rows of n_times", "rows of t", "rows of u"]
+    (null,) = (each for each in found if each.condition == "COMPARED_WITH_NULL")
+    assert null.message.startswith("n_times.k = NULL is never true")
+    (cross,) = (each for each in found if each.condition == "CROSS_PRODUCT")
+    assert cross.message.startswith("u and t are joined without a condition, because a NOT EXISTS or NOT IN reads")
+    assert "Write a condition" not in cross.message
+    assert cross.span is not None
+    assert text[slice(*cross.span)] == "t"
+
+
+def test_one_warning_for_the_tests_of_not_in() -> None:
+    inner = "SELECT n_times.k FROM n_times [RANGE 1 MINUTE] WHERE n_times.ts = t.ts"
+    middle = f"SELECT u.k FROM u [RANGE 1 MINUTE] WHERE u.k NOT IN ({inner})"
+    found = list_warnings(f"SELECT t.k FROM t [RANGE 1 MINUTE] WHERE t.k NOT IN ({middle})")
+    assert [each.condition for each in found] == ["CROSS_PRODUCT"]
+
+
 def test_growth_per_hour() -> None:
     (assumed,) = list_warnings("SELECT t.k FROM t, u [NOW] WHERE t.k = u.k")
     assert "at 1,000 rows per second, 3,600,000 rows and about 187 MB an hour" in assumed.message

@@ -94,6 +94,27 @@ def test_keys_headers_and_options() -> None:
             topic.sink(**options)
 
 
+def test_keys_that_are_nested_are_refused() -> None:
+    sink = ps.sinks.kafka("t", key=["k", "v"], transactional=True, kafka_bootstrap_servers="127.0.0.1:1")
+    nested = pa.schema([("k", pa.list_(pa.int64())), ("v", pa.string()), ("_ts", pa.int64())])
+    with pytest.raises(ps.QueryError, match=r"SINK_KEY.* cannot have k: arrays, maps and structs are no keys"):
+        sink.open("run", "q", nested)
+
+
+@pytest.mark.parametrize("refuses", ["client", "broker"])
+def test_too_large_record_is_not_tried_again(refuses: str) -> None:
+    """The client's limit is 1,000,000 bytes, that of the topic is smaller than the record for the broker."""
+    topic = Topic()
+    options = {"kafka_message_max_bytes": "10000000"} if refuses == "broker" else {}
+    sink = topic.sink(**options)
+    rows = pa.table({"k": [1, 2], "v": ["small", "x" * 3_000_000], "_ts": [1, 2]}, ROWS)
+    with pytest.raises(ps.DataError, match=r"SINK_VALUE.*message\.max\.bytes"):
+        sink.write(0, rows)
+    assert topic.read_rows() == []
+    sink.write(0, rows.slice(0, 1))
+    assert [row[1] for row in topic.read_rows()] == ["small"]
+
+
 @pytest.mark.soak  # other tests use the broker at the same time
 @pytest.mark.parametrize("point", ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"])
 def test_broker_restarts_within_a_transaction(point: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,16 @@ def _count_scalar(ticks: pa.Scalar, unit: str) -> pa.Scalar:
 
 
 def to_instants(values: Datum, per_second: int) -> Datum:
-    """Counts of a unit since 1970 as timestamps; NULL where they do not fit."""
+    """Counts of a unit since 1970 as timestamps; NULL where they do not fit.
+
+    Fractions of a microsecond are cut off, as in Spark.
+    """
     factor = 1_000_000 // per_second
     if pt.is_floating(values.type):
-        micros = try_cast(pc.round(pc.multiply(values, float(factor)), round_mode="half_towards_infinity"), INT)
+        micros = try_cast(pc.multiply(values, float(factor)), INT)
+    elif pt.is_decimal(values.type):
+        wide = try_cast(values, pa.decimal256(values.type.precision, values.type.scale))
+        micros = try_cast(pc.multiply(wide, pa.scalar(Decimal(factor), pa.decimal256(7, 0))), INT)
     else:
         limit = ((1 << 63) - 1) // factor
         inside = pc.and_(pc.less_equal(values, limit), pc.greater_equal(values, -limit))

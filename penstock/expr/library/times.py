@@ -78,7 +78,8 @@ def _type_to_timestamp(name: str, args: Sequence[Expr]) -> Signature | Mismatch:
     """A number of seconds, a text, or a text and its format."""
     given = args[0].type
     if len(args) == 1 and is_numeric(given):
-        return Signature((INT if classify_type(given) == "integer" else DOUBLE,), TIMESTAMP)
+        exact = {"integer": INT, "decimal": given}
+        return Signature((exact.get(classify_type(given), DOUBLE),), TIMESTAMP)
     if len(args) == 1 and classify_type(given) in ("timestamp", "date"):
         return Signature((given,), given if classify_type(given) == "timestamp" else TIMESTAMP)
     return take("text", "constant", result=TIMESTAMP)(name, args)

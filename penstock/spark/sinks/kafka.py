@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.cql import Connector, has_open_password, redact, resolve_secrets
 from penstock.errors import DataError, QueryError
+from penstock.spark.sinks.keys import check_key_columns
 from penstock.spark.sinks.protocol import CELL_COLUMN, SEQUENCE_COLUMN, FrameSink
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ class KafkaSink(FrameSink):
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
         self._run = run
-        unknown = [each for each in self._key if each not in schema.names]
-        if unknown:
-            known = ", ".join(schema.names)
-            raise QueryError("SINK_KEY", f"{name} has no column {', '.join(unknown)} for the key; it has {known}")
+        check_key_columns(name, schema, self._key)
 
     def write(self, frame: DataFrame, batch: int) -> None:
         from pyspark.sql.functions import array, col, concat_ws, lit, struct, to_json  # noqa: PLC0415

@@ -24,6 +24,7 @@ import pyarrow as pa
 from penstock.cql import Connector, has_open_password, redact, resolve_secrets
 from penstock.errors import DataError, PenstockError, QueryError, ResourceError
 from penstock.spark.json_text import write_json
+from penstock.spark.sinks.keys import check_key_columns
 from penstock.spark.sinks.protocol import DRIVER_LIMIT
 from penstock.spark.waits import watch_server
 
@@ -79,10 +80,7 @@ class KafkaTransactionSink:
         return Connector("kafka", tuple((self._options | own).items()))
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
-        unknown = [each for each in self._key if each not in schema.names]
-        if unknown:
-            known = ", ".join(schema.names)
-            raise QueryError("SINK_KEY", f"{name} has no column {', '.join(unknown)} for the key; it has {known}")
+        check_key_columns(name, schema, self._key)
         self._run, self._output, self._schema = run, f"penstock-{run}-{name}", schema
         self._producer = None
         self._try_again(_CALL_SECONDS, self._connect)
@@ -99,17 +97,24 @@ class KafkaTransactionSink:
         if batch <= self._written:
             return
         kafka = import_confluent_kafka()
-        producer = self._producer
+        producer, refused = self._producer, list[Any]()
+
+        def report(failure: Any, _record: object) -> None:
+            if failure is not None:
+                refused.append(failure)
+
         producer.begin_transaction()
         for key, value, headers in self._encode(batch, rows):
             while True:
                 try:
-                    producer.produce(self._topic, value, key, headers=headers)
+                    producer.produce(self._topic, value, key, headers=headers, on_delivery=report)
                     break
                 except BufferError:  # its queue is full
                     producer.poll(1)
             producer.poll(0)
         _call(producer.flush, max(self._retry, _CALL_SECONDS))  # what is not sent by then fails in the commit
+        if refused:
+            raise kafka.KafkaException(refused[0])
         place = kafka.TopicPartition(self._topic, 0, batch + 1)
         _call(producer.send_offsets_to_transaction, [place], self._group, _CALL_SECONDS)
         _call(producer.commit_transaction, _CALL_SECONDS)
@@ -155,6 +160,12 @@ class KafkaTransactionSink:
                         )
                         message += " longer than kafka.transaction.timeout.ms; stop the other one, or start again"
                         raise DataError("SINK_FENCED", message) from None
+                    if _is_too_large(error):
+                        message = (
+                            f"{self} does not take a record of this size: select fewer columns, or raise "
+                            "kafka.message.max.bytes of the sink and max.message.bytes of the topic"
+                        )
+                        raise DataError("SINK_VALUE", message) from None
                     if time.monotonic() + pause > end:
                         raise self._explain(error) from None
                 begin_wait()
@@ -181,8 +192,18 @@ class KafkaTransactionSink:
 
 def _is_fenced(error: Exception) -> bool:
     kinds = import_confluent_kafka().KafkaError
+    return _get_code(error) in (kinds._FENCED, kinds.PRODUCER_FENCED)
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether the client or the broker refuses a record for its size: a new attempt would be refused too."""
+    kinds = import_confluent_kafka().KafkaError
+    return _get_code(error) in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE)
+
+
+def _get_code(error: Exception) -> int | None:
     failure = error.args[0]
-    return not isinstance(failure, str) and failure.code() in (kinds._FENCED, kinds.PRODUCER_FENCED)
+    return None if isinstance(failure, str) else failure.code()
 
 
 def _call(method: Callable[..., object], *given: Any) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.spark.sinks.keys import check_key_columns
 
 OPERATION_COLUMN, TIME_COLUMN, NET_COLUMN = "_op", "_ts", "_penstock_net"
 _PLACE = "_penstock_place"
@@ -34,10 +35,7 @@ def check_key(name: str, schema: pa.Schema, key: Sequence[str]) -> None:
     if any(each not in values for each in key) or (key and OPERATION_COLUMN not in schema.names):
         message = f"the key {', '.join(key)} of {name} needs EMIT CHANGES, and columns of {values}"
         raise QueryError("SINK_KEY", message)
-    if nested := [each for each in key if pa.types.is_nested(schema.field(each).type)]:
-        raise QueryError(
-            "SINK_KEY", f"the key of {name} cannot have {', '.join(nested)}: arrays, maps and structs are no keys"
-        )
+    check_key_columns(name, schema, key)
 
 
 def compute_net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
