@@ -83,7 +83,7 @@ class QueryStatus:
     stale: int = 0
     error: str | None = None
     derived: bool = False
-    """Whether its results are a stream."""
+    """Whether its results are a stream or a view for other queries."""
     budget: str | None = None
     sink: str | None = None
 
@@ -172,6 +172,8 @@ def _read_node(node: Node, most: Emitted) -> Iterator[NodeStatus]:
     is_source = "arrived" in metrics
     title = node.id.removeprefix("source ") if is_source else node.id
     kind = "source" if is_source else node.id.rpartition(": ")[2].rstrip(" 0123456789")
+    if node.id.startswith("view "):
+        kind = "view"
     written = metrics.get("arrived", metrics.get("emitted", 0))
     kept = sum(_add_up(metrics.get(key)) for key in ("rows", "groups", "living", "answer_rows", "pending", "held"))
     status = OperatorStatus(node.id, kind, title, _add_up(written), kept, waiting=_add_up(metrics.get("waiting")))
@@ -283,7 +285,7 @@ def _read_query(running: RunningQuery, components: EngineComponents, emitted: in
     stale = sum(part.member.stale for part in running.join_parts)
     return QueryStatus(
         running.name, running.query.text, running.plan.text, running.state, running.nodes[-1].id, emitted, completeness,
-        stale, None if running.failure is None else str(running.failure), running.derived_stream is not None,
+        stale, None if running.failure is None else str(running.failure), running.is_relation,
         f"{len(budgets)} joins under a budget" if budgets else None,
     )  # fmt: skip
 

@@ -14,12 +14,23 @@ from penstock.engine import ArcStatus, EngineStatus, OperatorStatus
 from penstock.errors import QueryError
 from penstock.web.layout import Layout, Size, lay_out
 
-MOST_BOXES = 60
-"""Above this number of operators, those over the same streams are drawn as one box."""
+
+@dataclass(frozen=True)
+class PictureLimits:
+    """What a picture may have: a page is small and its boxes can be chosen, a file can be large."""
+
+    boxes: int = 60
+    """Above this number of operators, those over the same streams are drawn as one box."""
+    width: float = 260.0
+    """The widest box."""
+
+
+PAGE = PictureLimits()
+FILE = PictureLimits(400, 420.0)
 MOST_SINKS = 6
 """An operator with more queries has one box for all of them."""
 _CHARACTER = 7.4
-_NARROWEST, _WIDEST = 120.0, 260.0
+_NARROWEST = 120.0
 _NARROWEST_WITH_FIGURES = 206.0
 """Figures such as "980 rows, 65 kB, 40 wait" fit into it, and so do two bars with their names."""
 _LINE, _PADDING = 16.0, 14.0
@@ -70,11 +81,11 @@ def build_graph(
     query: str | None = None,
     sinks: Mapping[str, str] | None = None,
     *,
-    bars: bool = True,
+    limits: PictureLimits = PAGE,
 ) -> GraphPicture:
     """The picture of a status, or of one query of it. `sinks` name the sinks of queries.
 
-    With `bars` boxes of inner joins have room for two bars.
+    On a page boxes of inner joins have room for two bars.
     """
     operators, arcs, names = list(status.operators), list(status.arcs), {each.name: each for each in status.queries}
     if query is not None:
@@ -96,11 +107,11 @@ def build_graph(
             each.title,
             (places[each.id],),
             notes=tuple(notes[each.id]),
-            inner=bars and each.kind == "join" and each.scope not in (None, each.id),
+            inner=limits is PAGE and each.kind == "join" and each.scope not in (None, each.id),
         )
         for each in operators
     }
-    if len(operators) > MOST_BOXES:
+    if len(operators) > limits.boxes:
         boxes, owner = _collapse(operators, arcs, places)
     lines: dict[tuple[str, str], Line] = {}
     for arc in arcs:
@@ -116,7 +127,7 @@ def build_graph(
         for sink in _make_sinks(box, found, sinks or {}):
             boxes[sink.id] = sink
             drawn.append(Line(box, sink.id))
-    sizes = {box.id: _measure(box) for box in boxes.values()}
+    sizes = {box.id: _measure(box, limits.width) for box in boxes.values()}
     layout = lay_out(sizes, [(line.source, line.target) for line in drawn])
     return GraphPicture(tuple(boxes.values()), tuple(drawn), layout, sizes)
 
@@ -134,14 +145,15 @@ def shorten_sink(text: str) -> str:
     """Where results go, with the last part of a long path: "parquet files in …/alarms"."""
     if len(text) <= _LONGEST_SINK or "/" not in text:
         return text
-    return f"{text[: text.index('/')]}…/{text.rstrip('/').rpartition('/')[2]}"
+    before = text[: text.index("/")].rpartition(" ")
+    return f"{before[0]}{before[1]}…/{text.rstrip('/').rpartition('/')[2]}"
 
 
-def _measure(box: Box) -> Size:
+def _measure(box: Box, widest: float) -> Size:
     longest = max(len(box.title), *(len(note) - 2 for note in (*box.notes, "")))
     is_short = box.kind in _SHORT_KINDS
     narrowest = _NARROWEST if is_short else _NARROWEST_WITH_FIGURES
-    width = min(_WIDEST, max(narrowest, longest * _CHARACTER + 24))
+    width = min(widest, max(narrowest, longest * _CHARACTER + 24))
     lines = 2 if box.kind in ("source", "table") else (2 if is_short else 3 + box.inner) + len(box.notes)
     return Size(width, lines * _LINE + _PADDING)
 

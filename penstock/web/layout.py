@@ -11,12 +11,14 @@ Cost: sweeps x (boxes + passed layers).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 LAYER_GAP = 96.0
+_MORE_GAP, _FEW_ARCS, _WIDEST_GAP = 3.0, 16, 360.0
+"""A gap that more than a few arcs pass is wider by so much for each, so that they can be told apart."""
 END_LENGTH = 50.0
 """The straight end of an arc, with room for a number such as "12.3k/s" above it; the rest of a gap is for its bend."""
 ROW_GAP = 22.0
@@ -25,6 +27,7 @@ PORT_GAP = 18.0
 MARGIN = 16.0
 _ORDER_SWEEPS = 12
 _PLACE_SWEEPS = 6
+_EXCHANGE_SWEEPS = 8
 
 Point = tuple[float, float]
 Arc = tuple[str, str]
@@ -54,7 +57,8 @@ def lay_out(sizes: Mapping[str, Size], arcs: Sequence[Arc]) -> Layout:
     chains = {arc: _make_chain(arc, layer, heights) for arc in known}
     columns = _order_columns(layer, chains)
     tops = _place_rows(columns, chains, heights)
-    lefts, rights, total = _place_columns(columns, sizes)
+    passing = _count_passing(chains, layer)
+    lefts, rights, total = _place_columns(columns, sizes, passing)
     boxes = {name: (lefts[layer[name]], tops[name]) for name in sizes}
     middle = {name: top + heights[name] / 2 for name, top in tops.items()}
     leaving, entering = _place_ends(chains, middle, heights)
@@ -114,7 +118,37 @@ def _order_columns(layer: Mapping[str, int], chains: Mapping[Arc, list[str]]) ->
             }
             column.sort(key=lambda name: ranks[name])
             place.update({name: index / max(1, len(column) - 1) for index, name in enumerate(column)})
+    return _exchange_neighbours(columns, before, after)
+
+
+def _exchange_neighbours(
+    columns: list[list[str]], before: Mapping[str, list[str]], after: Mapping[str, list[str]]
+) -> list[list[str]]:
+    """The columns with neighbours exchanged where that lets fewer arcs cross."""
+    place = {name: index for column in columns for index, name in enumerate(column)}
+
+    def count_crossings(upper: str, lower: str) -> int:
+        return sum(
+            place[one] > place[other] for side in (before, after) for one in side[upper] for other in side[lower]
+        )
+
+    for _ in range(_EXCHANGE_SWEEPS):
+        changed = False
+        for column in columns:
+            for index in range(len(column) - 1):
+                upper, lower = column[index : index + 2]
+                if count_crossings(lower, upper) < count_crossings(upper, lower):
+                    column[index], column[index + 1] = lower, upper
+                    place[lower], place[upper] = index, index + 1
+                    changed = True
+        if not changed:
+            break
     return columns
+
+
+def _count_passing(chains: Mapping[Arc, list[str]], layer: Mapping[str, int]) -> Mapping[int, int]:
+    """The arcs that pass the gap behind each column."""
+    return Counter(layer[name] for chain in chains.values() for name in chain[:-1])
 
 
 def _list_neighbours(chains: Mapping[Arc, list[str]]) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
@@ -184,12 +218,17 @@ def _place_ends(
     return found
 
 
-def _place_columns(columns: Sequence[list[str]], sizes: Mapping[str, Size]) -> tuple[list[float], list[float], float]:
+def _place_columns(
+    columns: Sequence[list[str]], sizes: Mapping[str, Size], passing: Mapping[int, int]
+) -> tuple[list[float], list[float], float]:
     """The left and the right edges of columns, and the width of all."""
     lefts, rights, x = [], [], MARGIN
-    for column in columns:
+    gap = 0.0
+    for number, column in enumerate(columns):
         width = max((sizes[name].width for name in column if name in sizes), default=0.0)
+        x += gap
         lefts.append(x)
         rights.append(x + width)
-        x += width + LAYER_GAP
-    return lefts, rights, max(x - LAYER_GAP, 0.0) + MARGIN
+        x += width
+        gap = min(_WIDEST_GAP, LAYER_GAP + _MORE_GAP * max(0, passing.get(number, 0) - _FEW_ARCS))
+    return lefts, rights, x + MARGIN

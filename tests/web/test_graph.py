@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.engine import EngineStatus
 from penstock.errors import QueryError
 from penstock.web import draw_graph
-from penstock.web.graph import MOST_SINKS, build_graph
+from penstock.web.graph import FILE, MOST_SINKS, build_graph, shorten_sink
 from penstock.web.prometheus import format_metrics
 from penstock.web.series import list_changes, measure_point
 from penstock.web.status_codec import decode_status, encode_figures, is_same_structure
@@ -91,6 +91,40 @@ def test_many_sinks_are_one_box() -> None:
     assert len(graph.boxes) < 60
     [box] = [box for box in graph.boxes if box.count > MOST_SINKS and box.kind == "query"]
     assert box.count >= 300
+
+
+def test_file_has_every_operator_of_many() -> None:
+    engine = build_engine()
+    for number in range(30):
+        engine.query(f"more{number}", f"SELECT DISTINCT v FROM A [ROWS {number + 2}] WHERE v > {number}")
+    status = engine.status()
+    assert len(status.operators) > 60
+    assert "over the same streams" not in draw_graph(status)
+    assert len(build_graph(status, limits=FILE).boxes) > len(status.operators) > len(build_graph(status).boxes)
+
+
+def test_views_and_derived_streams_are_no_queries() -> None:
+    engine = ps.Engine()
+    engine.stream("a", {"ts": "bigint", "k": "bigint"}, time="ts")
+    engine.derive("warm", "SELECT k FROM a [NOW] WHERE k > 3")
+    engine.view("totals", "SELECT k, COUNT(*) AS n FROM warm [RANGE 9] GROUP BY k")
+    engine.query("most", "SELECT MAX(n) AS n FROM totals")
+    assert [box.title for box in build_graph(engine.status()).boxes if box.kind == "query"] == ["most"]
+    svg = draw_graph(engine.status())
+    assert "derived stream" in svg
+    assert ">view</text>" in svg
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("parquet out/alarms", "parquet out/alarms"),
+        ("parquet files in out/cold_chain/warm_goods", "parquet files in …/warm_goods"),
+        ("/a/folder/with/a/very/long/path/alarms/", "…/alarms"),
+    ],
+)
+def test_long_paths_of_sinks_are_short(text: str, shown: str) -> None:
+    assert shorten_sink(text) == shown
 
 
 def test_many_joins_are_collapsed_by_streams() -> None:

@@ -55,3 +55,18 @@ def test_arcs_of_a_box_are_apart() -> None:
     assert all(right - left > 10 for left, right in pairwise(ends))
     tops = sorted("abc", key=lambda name: layout.boxes[name][1])
     assert tops == sorted("abc", key=lambda name: layout.arcs[name, "d"][-1][1])
+
+
+def test_neighbours_are_exchanged_where_fewer_arcs_cross() -> None:
+    """Five readers of `join` and one of `early`: by the mean place of its neighbours a reader can stand above."""
+    sizes = {name: Size(100, 40) for name in ("a", "b", "early", "join", "late", "out", *"uvwxy")}
+    arcs = [("a", "early"), ("a", "join"), ("b", "join"), ("early", "late"), ("b", "late"), ("late", "out")]
+    arcs += [("join", each) for each in "uvwxy"]
+    boxes = lay_out(sizes, arcs).boxes
+    assert (boxes["early"][1] < boxes["join"][1]) == all(boxes["late"][1] < boxes[each][1] for each in "uvwxy")
+
+
+def test_gap_is_wider_for_many_arcs() -> None:
+    sizes = {name: Size(100, 40) for name in ("a", "b", *map(str, range(40)))}
+    few, many = [("a", "0")], [(source, str(number)) for source in "ab" for number in range(40)]
+    assert lay_out(sizes, many).boxes["0"][0] > lay_out(sizes, few).boxes["0"][0]
