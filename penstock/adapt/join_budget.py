@@ -111,9 +111,10 @@ class JoinBudget:
         self.shedding.set_allowances(spread_allocation(allocation, load))
 
     def _count_state_rows(self) -> dict[Tree, float]:
+        """The rows that probes find: a state that is completed when it is probed counts as if it were full."""
         tree = self.join.tree
         sizes: dict[Tree, float] = {Leaf(alias): float(len(store)) for alias, store in tree.stores.items()}
-        stateful = (node for node in tree.walk_joins() if node.state is not None)
+        stateful = (node for node in tree.walk_joins() if node.state is not None and node.state.missing is None)
         return sizes | {node.plan.tree: float(node.count_living(self.join.done)) for node in stateful}
 
     def lift(self) -> None:

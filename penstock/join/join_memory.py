@@ -38,11 +38,10 @@ def count_state_rows(join: JoinOperator) -> int:
 def drop_states(join: JoinOperator) -> bool:
     """Empty the states of a join, between two batches; returns whether there were any.
 
-    States stay if rows are needed at once: under a budget, which allows no completion, on a parallel track, and where
-    queries read a node of the tree.
+    States stay if rows are needed at once: on a parallel track, and where queries read a node of the tree.
     """
     tree = join.tree
-    if tree.shedding is not None or tree.early_aliases is not None or join.trees.on_parallel_track:
+    if tree.early_aliases is not None or join.trees.on_parallel_track:
         return False
     if not any(node.state is not None and len(node.state) for node in tree.walk_joins()):
         return False

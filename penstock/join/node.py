@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -164,11 +165,10 @@ class JoinNode:
             yield from self.pair.lookup(probes)
             return
         self.probes += len(probes)
-        if state.missing is not None and self._context.shedding is None:  # a budget allows no completion
-            if probes.partners is None:
-                self.complete_for([probes.key_codes[id_] for id_ in key], len(probes), old_only=probes.old_only)
-            else:
-                self.complete_partners(probes.partners)
+        if state.missing is not None:
+            shedding = self._context.shedding
+            with nullcontext() if shedding is None else shedding.pay_lookups(self._count_lookups):
+                self._complete_matches(key, probes)
         if probes.meter is not None:
             probes.meter.record_probes(len(probes), len(key))
         for found in state.probe(probes, self.ordered_by):
@@ -198,12 +198,23 @@ class JoinNode:
     @property
     def complete(self) -> bool:
         """Whether the state lacks no demanded row."""
-        return self.state is not None and self.state.missing is None
+        return self.state is not None and self.state.missing is None and not self.state.lossy
 
     @property
     def ungated(self) -> bool:
         """Whether no gate above holds rows of this node back."""
         return not any(gate.closed for gate in self.gates)
+
+    def _complete_matches(self, key: Key, probes: Probes) -> None:
+        """Make the state complete for what some probes may match."""
+        if probes.partners is None:
+            self.complete_for([probes.key_codes[id_] for id_ in key], len(probes), old_only=probes.old_only)
+        else:
+            self.complete_partners(probes.partners)
+
+    def _count_lookups(self) -> int:
+        """The probes of everything below, so far."""
+        return sum(part.probes for part in walk_nodes(self) if part is not self)
 
     def complete_for(self, parts: list[I32], rows: int, *, old_only: bool) -> None:
         """Make the state complete for the keys of some probes.

@@ -1,7 +1,8 @@
 """The state of a join node: the rows it keeps, by key code, and what it may lack.
 
-Law: except for what `missing` describes, the state lacks no demanded row that lives. Rows are inserted once:
-`insert_absent` compares them by identity. Dead rows stay until a purge finds enough of them.
+Law: except for what `missing` describes, and rows that were shed if it is `lossy`, the state lacks no demanded row that
+lives. Rows are inserted once: `insert_absent` compares them by identity. Dead rows stay until a purge finds
+enough of them.
 
 State: a `RowTable`, and the description of what is missing while something is.
 """
@@ -31,7 +32,9 @@ class NodeState:
         self.key = key
         self.table = RowTable(len(plan.aliases), context.maintenance)
         self.missing: MissingRows | None = None
-        """The rows that may be missing; None if none is."""
+        """The rows that may be missing and are looked up when a probe needs them; None if there are none."""
+        self.lossy = False
+        """Whether rows may be missing that a budget shed: they are not looked up while it lasts."""
         self._plan = plan
         self._reader = reader
         self._context = context

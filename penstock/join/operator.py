@@ -177,7 +177,7 @@ class JoinOperator:
         names = names or {alias: alias for alias in self.tree.stores}
         whole = len(names) == len(self.tree.stores)
         shedding = self.tree.shedding
-        exact = shedding is None or not (shedding.lossy_joins or self.tree.completion)
+        exact = shedding is None or not (shedding.lossy_joins or self.tree.completion.has_losses)
         unprobed = self.unprobed if whole else {}
         return {
             **collect_metrics(self.tree, names, self.done),
@@ -243,10 +243,10 @@ class JoinOperator:
         """Store tuples without joining them, until `end_loading`: their results are known elsewhere.
 
         That is not possible if rows are needed at once: the policy builds them at once, a member passes them on or
-        emits their ends, or a budget or a migration depends on them. Then tuples are joined as always.
+        emits their ends, or a migration depends on them. Then tuples are joined as always.
         """
         policy, shared = self.tree.policy, self.shared_join
-        free = self.inputs.early is None and self.tree.shedding is None and not self.trees.on_parallel_track
+        free = self.inputs.early is None and not self.trees.on_parallel_track
         self._loading = (policy.lazy or policy.states == "never") and not shared.writers and free
 
     def end_loading(self) -> None:
@@ -289,7 +289,7 @@ class JoinOperator:
         taken = sum([len(batch) for batches in arrived.values() for batch in batches])
         trees = self.trees
         stores, shedding = trees.tree.stores, trees.tree.shedding
-        if taken and shedding is not None:
+        if taken and shedding is not None and not self._loading:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
             shedding.begin_batch(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
         trees.complete_some(taken)

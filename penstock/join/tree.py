@@ -179,23 +179,20 @@ class JoinTree:
         return self.context.shedding
 
     def set_shedding(self, shedding: LoadShedding | None) -> None:
-        """Set or remove a budget. Rows that are not built under the budget are completed when they are needed."""
-        if shedding is not None and self.stateless:  # a budget is divided over probes of states, and completes none
-            self.stateless.clear()
-            self.change_plan(self.plan)
-            self.completion.complete_all()
+        """Set or remove a budget. Rows that are not built under the budget are completed when they are needed.
+
+        A budget is divided over the probes of states, so that all joins keep theirs, and no gates are closed.
+        """
         self.context.shedding = shedding
         if shedding is not None:
+            self.stateless.clear()
             shedding.reshape(require_tree(self.plan.tree))
         if any(self.find_policy(node.plan).gated != "never" for node in self.walk_joins()):
             self.change_plan(self.plan)
 
     def restart(self) -> None:
-        """Empty all states and mark them incomplete: only the leaves hold rows.
-
-        States are filled at once if nothing completes them later: for an early node, and under a budget.
-        """
-        if self.early_aliases is not None or self.shedding is not None:
+        """Empty all states and mark them incomplete: only the leaves hold rows. For an early node they are filled."""
+        if self.early_aliases is not None:
             self.rebuild(self.plan)
             return
         self._set_plan(self.plan)
@@ -254,6 +251,7 @@ class JoinTree:
         """The root's new rows after the leaves stored a batch, up to the time `until`."""
         self._batches += 1
         if self.shedding is None:
+            self.completion.defer_losses()
             self._gate_control.choose_sides_freely(self._purged_until, self._batches)
             self.complete_batch_keys()
             return self._compute_delta(until)
@@ -272,8 +270,9 @@ class JoinTree:
             self.completion.complete_batch_keys(list(self.walk_joins()))
 
     def complete_some(self, rows: int) -> None:
-        """Push about `rows` older rows up the incomplete nodes."""
+        """Push about `rows` older rows up the incomplete nodes; under a budget they are completed by probes alone."""
         if self.shedding is None:
+            self.completion.defer_losses()
             self.completion.complete_some(rows)
 
     def end_batch(self, bound: int, beside: Sequence[JoinTree] = ()) -> Mapping[str, Renumbering]:

@@ -29,7 +29,7 @@ class TreeContext:
     interest: RowInterest | None = None
     """Which queries need a row, while queries with different needs share the tree."""
     shedding: LoadShedding | None = None
-    """Under a budget: which rows may probe. Gates are open then, and incomplete states are not completed."""
+    """Under a budget: which rows may probe. Gates are open then, and what was shed is not completed."""
 
     def first_row(self, alias: str) -> int:
         """The first row of a leaf that the tree reads."""

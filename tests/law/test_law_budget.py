@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from budget_cases import AMPLE_BUDGET, STATES, draw_budget_case, draw_scarce_budget_case
+from budget_cases import AMPLE_BUDGET, STATES, draw_budget_case, draw_changed_budget_case, draw_scarce_budget_case
 from law_support import FIRST, make_engine
 
 from penstock.adapt import POLICIES
@@ -30,6 +30,15 @@ def test_budget_results_are_subset_of_exact_results(chunk: int) -> None:
 def test_exact_results_after_budget_ends(chunk: int) -> None:
     for seed in range(chunk, chunk + 5):
         run = draw_scarce_budget_case(seed)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_ample_budget_is_exact_while_plans_change(chunk: int) -> None:
+    """States that a change, a restart or the begin of a budget leaves incomplete are completed under the budget."""
+    for seed in range(chunk, chunk + 5):
+        run = draw_changed_budget_case(seed)
         fault = run.find_fault()
         assert fault is None, f"{run}\n{fault}"
 

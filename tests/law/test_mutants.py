@@ -11,7 +11,7 @@ from dataclasses import replace
 import mutants
 import pyarrow as pa
 import pytest
-from budget_cases import BudgetCase, draw_budget_case, draw_scarce_budget_case
+from budget_cases import BudgetCase, draw_budget_case, draw_changed_budget_case, draw_scarce_budget_case
 from migration_runs import draw_small_run, draw_theta_run
 
 import penstock as ps
@@ -43,6 +43,9 @@ SHEDDING: dict[Mutant, BudgetCase] = {
     mutants.ignore_shed_probes: draw_scarce_budget_case(11),
     mutants.mark_only_shed_node_incomplete: draw_budget_case(20),
     mutants.mark_complete_before_turnover: draw_scarce_budget_case(60),
+    mutants.complete_nothing_under_budget: draw_changed_budget_case(14),
+    mutants.forget_losses_with_the_budget: draw_scarce_budget_case(14),
+    mutants.forget_losses_of_kept_states: draw_changed_budget_case(232),
 }
 
 

@@ -1,8 +1,9 @@
 """Random runs with budgets, next to an exact engine.
 
 Law: push by push, the results are a subset of those of the exact engine. After a budget is lifted the results are equal
-at once; after an ample budget replaces a scarce one, they are equal when the longest window has passed. One seed draws
-the case, the state policy, the batch size, budgets that change, migrations, policy changes and restarts.
+at once; after an ample budget replaces a scarce one, they are equal when the longest window has passed. While budgets
+are ample they are equal, whatever else changes. One seed draws the case, the state policy, the batch size, budgets that
+change, migrations, policy changes and restarts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import law_support
@@ -42,6 +43,8 @@ class BudgetCase:
     lift_budget_chance: float = 0.2
     ends_with_ample_budget: bool = False
     """Whether scarce budgets are replaced by ample ones instead of lifted."""
+    never_scarce: bool = False
+    """Whether all budgets are ample."""
 
     def find_fault(self) -> str | None:
         """A description of the fault; None if there is none."""
@@ -60,7 +63,11 @@ class BudgetCase:
         exact_from: float | None = float("-inf")
         self.shed_rows = self.compared_rows = 0
         for step in (*self.case.steps, None):
-            if exact_from is not None and rng.random() < self.set_budget_chance:
+            if self.never_scarce and rng.random() < self.set_budget_chance:
+                engine.budget(rng.choice((AMPLE_BUDGET, None)), rng.choice(POLICIES))
+            elif self.never_scarce:
+                pass
+            elif exact_from is not None and rng.random() < self.set_budget_chance:
                 sample = rng.choice((None, None, 7))
                 engine.budget(rng.choice((0.02, 0.2, 0.5, 1, 2)), rng.choice(POLICIES), sample=sample)
                 exact_from = None
@@ -95,7 +102,7 @@ class BudgetCase:
                 lacking = wanted - _count_rows_since(some, exact_from)
                 if lacking:
                     return f"{lacking.total()} rows missing though exactness was due from {exact_from}"
-                self.compared_rows += wanted.total() if self.shed_rows else 0
+                self.compared_rows += wanted.total() if self.shed_rows or self.never_scarce else 0
             self.shed_rows += whole.num_rows - some.num_rows
         return None
 
@@ -163,4 +170,21 @@ def draw_scarce_budget_case(seed: int) -> BudgetCase:
         set_budget_chance=0.1,
         lift_budget_chance=rng.choice((0.1, 0.3)),
         ends_with_ample_budget=ample,
+    )
+
+
+def draw_changed_budget_case(seed: int) -> BudgetCase:
+    """A run with many matches in which plans and policies change and the engine restarts, under ample budgets.
+
+    Budgets are ample all the time, or for the rest of the run after a scarce one.
+    """
+    rng = random.Random(f"changed {seed}")
+    run = draw_scarce_budget_case(seed)
+    never_scarce = rng.random() < 0.7
+    return replace(
+        run,
+        migrate_chance=rng.choice((0.1, 0.3)),
+        restart_chance=rng.choice((0, 0.1)),
+        set_budget_chance=0.3 if never_scarce else 0.1,
+        never_scarce=never_scarce,
     )

@@ -62,8 +62,10 @@ def check_tree(tree: JoinTree, bound: int) -> None:
                 assert (ids >= tree.stores[alias].rows.base).all(), (
                     f"{node.plan.tree}: a pending row has lost its {alias}"
                 )
-    for node, missing in tree.completion._missing.items():
-        for alias, mark in missing.marks.items():
+    tracker = tree.completion
+    marked = [(node, missing.marks) for node, missing in tracker._missing.items()]
+    for node, marks in (*marked, *tracker._lost.items()):
+        for alias, mark in marks.items():
             store = tree.stores[alias].rows
             assert store.base <= mark <= store.end, f"{node.plan.tree}: the mark {mark} of {alias} is out of its window"
     for alias, row in tree.context.first_rows.items():

@@ -260,10 +260,43 @@ def mark_complete_before_turnover(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:
         lose(self, nodes, shed_at)
-        for node in [] if shed_at else list(self._missing):
-            self._mark_complete(node)
+        for node in [] if shed_at else list(self._lost):
+            self._recover(node)
 
     patch.setattr(CompletionTracker, "record_losses", forgetful)
+
+
+def complete_nothing_under_budget(patch: pytest.MonkeyPatch) -> None:
+    """A budget lets probes of an incomplete state find what it holds."""
+    complete = JoinNode._complete_matches
+
+    def skip(self: JoinNode, key: Any, probes: Any) -> None:
+        if self._context.shedding is None:
+            complete(self, key, probes)
+
+    patch.setattr(JoinNode, "_complete_matches", skip)
+
+
+def forget_losses_with_the_budget(patch: pytest.MonkeyPatch) -> None:
+    """When a budget is lifted, states count as complete although rows were shed."""
+
+    def forget(self: CompletionTracker) -> None:
+        for node in list(self._lost):
+            self._recover(node)
+
+    patch.setattr(CompletionTracker, "defer_losses", forget)
+
+
+def forget_losses_of_kept_states(patch: pytest.MonkeyPatch) -> None:
+    """A state that a new plan keeps counts as complete although rows were shed before."""
+    inherit = CompletionTracker.inherit
+
+    def careless(self: CompletionTracker, node: Any, *given: Any, **options: Any) -> None:
+        inherit(self, node, *given, **options)
+        if node in self._lost:
+            self._recover(node)
+
+    patch.setattr(CompletionTracker, "inherit", careless)
 
 
 def mark_all_leaf_rows_complete(patch: pytest.MonkeyPatch) -> None:
@@ -371,6 +404,7 @@ MUTANTS = [
     mark_known_keys_complete, insert_present_rows_again, join_new_pairs_twice,
     hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
+    complete_nothing_under_budget, forget_losses_with_the_budget, forget_losses_of_kept_states,
     mark_complete_with_first_keys, mark_all_leaf_rows_complete, swap_sides_over_held_back_rows,
     keep_demand_below_new_driver, swap_freely_over_held_back_rows, add_state_as_complete,
     read_demand_of_driver_without_state, resume_only_states, leave_resumed_rows_suspended,

@@ -4,6 +4,9 @@ Law: a node that is not tracked here lacks no demanded row. A tracked node may l
 its marks, none whose key is among its complete keys, and none that contains a complete leaf row. It is complete once
 all marked rows of one of its leaves have died, are complete or have been pushed up, or once the keys of all of them are
 complete.
+
+Rows that a node lost because a budget shed probes are tracked apart, by marks of their own. While the budget lasts they
+are not looked up, or nothing would be shed; a completion may still find some. Without the budget they are like others.
 """
 
 from __future__ import annotations
@@ -29,10 +32,17 @@ class CompletionTracker:
         self._context = context
         self._stores = context.stores
         self._missing: dict[JoinNode, MissingRows] = {}
+        self._lost: dict[JoinNode, dict[str, int]] = {}
+        """By node the marks before which it lost rows to a budget."""
 
     def __bool__(self) -> bool:
         """Whether a state may lack rows."""
-        return bool(self._missing)
+        return bool(self._missing or self._lost)
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether a state may lack rows that are not completed while the budget lasts."""
+        return bool(self._lost)
 
     def mark_incomplete(self, node: JoinNode) -> None:
         """The state of the node may lack any row made of the tuples stored so far."""
@@ -42,6 +52,7 @@ class CompletionTracker:
     def forget(self, node: JoinNode) -> None:
         """The node has no state any more."""
         self._missing.pop(node, None)
+        self._lost.pop(node, None)
 
     def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
         """Let a node take over the state of a former node over the same leaves, if there is one, and its missing rows.
@@ -55,19 +66,23 @@ class CompletionTracker:
             state.take_over(old)
         if complete:
             return
-        if former is not None and old is not None and former in before._missing and former.ungated:
+        if former is None or old is None or not former.ungated:
+            self.mark_incomplete(node)
+            return
+        if former in before._lost:
+            self._lose(node, before._lost[former])
+        if former in before._missing:
             missing = before._missing[former]
             keys = missing.complete_keys if old.key == state.key else CodeSet()
             self._track(node, replace(missing, complete_keys=keys, key_count=None))
-        else:
-            self.mark_incomplete(node)
 
     def record_losses(self, nodes: Iterable[JoinNode], shed_at: Collection[Tree]) -> None:
-        """Mark the states that lack rows after a batch under a budget.
+        """Mark the states that lost rows in a batch under a budget.
 
-        A join that shed probes may lack any row made of the tuples stored so far. A join above a state that lacks rows
+        A join that shed probes may lack any row made of the tuples stored so far. A join above a state that lost rows
         could not find them: it may lack rows whose parts below that state are older than the marks there, with any
         tuple of its other side. All of them become complete together, when all marked rows of one leaf have died.
+        A join above a state that is only incomplete loses nothing: what it asked for was completed.
         """
         ends = {alias: store.rows.end for alias, store in self._stores.items()}
         lacking: dict[TreeNode, dict[str, int]] = {}
@@ -84,10 +99,17 @@ class CompletionTracker:
                     lacking[node] = _merge_marks(causes)
                 continue
             if causes:
-                before = [self._missing[node].marks] if node in self._missing else []
-                self._track(node, MissingRows(_merge_marks([*causes, *before])))
-            if node in self._missing:
-                lacking[node] = self._missing[node].marks
+                before = [self._lost[node]] if node in self._lost else []
+                self._lose(node, _merge_marks([*causes, *before]))
+            if node in self._lost:
+                lacking[node] = self._lost[node]
+
+    def defer_losses(self) -> None:
+        """Let what was lost to a budget be completed from now on: the budget has ended."""
+        for node, marks in list(self._lost.items()):
+            before = [self._missing[node].marks] if node in self._missing else []
+            self._recover(node)
+            self._track(node, MissingRows(_merge_marks([marks, *before])))
 
     def complete_batch_keys(self, nodes: Sequence[JoinNode]) -> None:
         """Complete states for the keys that this batch will probe, from below, each state once for all probing nodes.
@@ -113,9 +135,18 @@ class CompletionTracker:
         """Renumber the marks, and find the nodes that are complete by now."""
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
-            died = any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items())
-            if died or self._has_complete_rows(missing) or self._has_complete_keys(node, missing):
+            done = self._has_outlived(missing.marks) or self._has_complete_rows(missing)
+            if done or self._has_complete_keys(node, missing):
                 self._mark_complete(node)
+        for node, marks in list(self._lost.items()):
+            for alias in marks.keys() & renumbered.keys():
+                marks[alias] = renumbered[alias].map_mark(marks[alias])
+            if self._has_outlived(marks):
+                self._recover(node)
+
+    def _has_outlived(self, marks: Mapping[str, int]) -> bool:
+        """Whether all marked rows of one leaf have died."""
+        return any(self._stores[alias].rows.base >= mark for alias, mark in marks.items())
 
     def _has_complete_rows(self, missing: MissingRows) -> bool:
         """Whether all marked rows of one leaf are complete."""
@@ -161,6 +192,7 @@ class CompletionTracker:
 
     def complete_all(self) -> None:
         """Complete every node."""
+        self.defer_losses()
         while self._missing:
             self.complete_some(1 + sum(len(store) for store in self._stores.values()))
 
@@ -172,6 +204,16 @@ class CompletionTracker:
     def _track(self, node: JoinNode, missing: MissingRows) -> None:
         if node.state is not None:
             node.state.missing = self._missing[node] = missing
+
+    def _lose(self, node: JoinNode, marks: Mapping[str, int]) -> None:
+        if node.state is not None:
+            node.state.lossy = True
+            self._lost[node] = dict(marks)
+
+    def _recover(self, node: JoinNode) -> None:
+        if node.state is not None:
+            node.state.lossy = False
+        del self._lost[node]
 
     def _mark_complete(self, node: JoinNode) -> None:
         if node.state is not None:

@@ -49,11 +49,10 @@ _PRIOR_PARTNERS = 10.0
 
 @dataclass
 class ProbeStats:
-    """Recent counts of a half-way join: rows offered, rows that probed and partners found, which decay, and pairs
-    probed and matched, which decay more slowly where few rows probe."""
+    """Recent counts of a half-way join: rows offered and rows that probed, which decay, and pairs probed and matched,
+    which decay more slowly where few rows probe."""
 
     offered: float = 0.0
-    found: float = 0.0
     pairs: float = 0.0
     matched: float = 0.0
     probes: float = 0.0
@@ -63,11 +62,9 @@ class ProbeStats:
 
     def decay(self, factor: float) -> None:
         self.offered *= factor
-        self.found *= factor
         self.probes *= factor
 
     def add(self, probed: int, found: int) -> None:
-        self.found += found
         self.probes += probed
         self._unfolded = (self._unfolded[0] + probed, self._unfolded[1] + found)
 
@@ -116,6 +113,7 @@ class LoadShedding:
         self.elapsed = 0.0
         """Seconds of event time for which tokens were added."""
         self.probes_spent = 0
+        self._is_paying = False
         self._partners_found = 0
         self._unprobed: Counter[Tree] = Counter()
         self.lossy_joins: set[Tree] = set()
@@ -125,7 +123,7 @@ class LoadShedding:
         """The rows of each state at the last measurement."""
         self._measured_at = 0.0
         self._results_made = self._results_expected = 0.0
-        """Results found, and the estimate of results without shedding; both decay."""
+        """Results found by whichever plan, and the estimate of results without shedding; both decay."""
         self._tokens: dict[Tree, float] = {}
         self._budget_tokens = 0.0
         self.allowances: Allowances = {}
@@ -140,14 +138,16 @@ class LoadShedding:
 
     def _split_evenly(self) -> None:
         nodes = list_halfway_joins(self.tree)
+        *_, root = list_joins(self.tree)
+        self._root_sides = {side for side, _ in list_directions(root)}
         self._probe_stats = {node: self._probe_stats.get(node, ProbeStats()) for node in nodes}
         self.set_allowances(dict.fromkeys(nodes, self.mu / len(nodes)))
         self._reviewed_at = self.elapsed - self._horizon  # review it soon
 
     def set_allowances(self, table: Allowances) -> None:
-        """Replace the allowances."""
+        """Replace the allowances. A new half-way join starts with the tokens of a second."""
         self.allowances = table
-        self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
+        self._tokens = {node: self._tokens.get(node, probes) for node, probes in table.items()}
 
     @contextmanager
     def measure_turn(self) -> Iterator[None]:
@@ -178,6 +178,7 @@ class LoadShedding:
         self.elapsed += seconds
         factor = exp(-seconds / self._horizon)
         self._decayed_seconds = self._decayed_seconds * factor + seconds
+        self._results_made *= factor
         for flow in self._probe_stats.values():
             flow.decay(factor)
         for node, probes in self.allowances.items():
@@ -188,7 +189,7 @@ class LoadShedding:
     def limit_probes(self, node: Tree, join: Tree, rows: JoinRows) -> JoinRows:
         """The rows of a node that may probe."""
         self._probe_stats[node].offered += len(rows)
-        allowed = 0 if self._is_late() else int(min(self._tokens[node], self._budget_tokens, len(rows)))
+        allowed = 0 if self._is_late() else max(0, int(min(self._tokens[node], self._budget_tokens, len(rows))))
         if len(rows) > allowed:
             self._record_shed(node, join, len(rows) - allowed)
             rows = rows.take(self._choose_rows(rows, allowed))
@@ -199,6 +200,24 @@ class LoadShedding:
     def _record_shed(self, node: Tree, join: Tree, count: int) -> None:
         self._unprobed[node] += count
         self.lossy_joins.add(join)
+
+    @contextmanager
+    def pay_lookups(self, count: Callable[[], int]) -> Iterator[None]:
+        """Let the budget pay for the probes that complete a state, as `count` counts them.
+
+        Not more is owed than the budget of a second, so that results do not cease for long.
+        """
+        if self._is_paying:  # for a state above, which pays for this one too
+            yield
+            return
+        self._is_paying, before = True, count()
+        try:
+            yield
+        finally:
+            self._is_paying = False
+        lookups = count() - before
+        self.probes_spent += lookups
+        self._budget_tokens = max(self._budget_tokens - lookups, min(self._budget_tokens, -self.mu))
 
     def iter_turns(self, node: Tree, join: Tree, rows: JoinRows) -> Iterator[JoinRows]:
         """The rows that may probe, newest first, in turns of about as many partners; none follows when it is late.
@@ -232,6 +251,8 @@ class LoadShedding:
         self.probes_spent += probed
         self._partners_found += partners
         self._probe_stats[node].add(probed, partners)
+        if node in self._root_sides:
+            self._results_made += partners
 
     # ── measurements ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,8 +284,6 @@ class LoadShedding:
         self._results_expected = (
             self._results_expected * factor + load.compute_output(load.full_allowances)[self.tree] * passed
         )
-        *_, root = list_joins(self.tree)
-        self._results_made = sum(self._probe_stats[side].found for side, _ in list_directions(root))
         return load
 
     def _compute_selectivity(self, join: JoinPair) -> float:
