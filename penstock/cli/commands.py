@@ -25,6 +25,7 @@ from penstock.cli.interrupts import explain_interrupt
 from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
 from penstock.errors import DataError, PenstockWarning, QueryError
 from penstock.spark.environment import require_spark
+from penstock.state import parse_size
 from penstock.web import draw_graph, require_server
 
 if TYPE_CHECKING:
@@ -210,6 +211,9 @@ def run(
     cells: Annotated[
         int | None, typer.Option(min=1, help="Number of cells; default: the checkpoint's, or one for each core.")
     ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="What each cell may hold in memory, such as '512 MB'.")
+    ] = None,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Let plans, state policies and budgets follow measurements.")
     ] = False,
@@ -228,7 +232,15 @@ def run(
 
     options = given.RunOptions(
         str(script),
-        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt, evolve, ui),
+        given.StartOptions(
+            checkpoint,
+            given.parse_trigger(trigger, once),
+            cells,
+            adapt,
+            evolve,
+            ui,
+            None if memory is None else parse_size(memory),
+        ),
         finish or (once and checkpoint is None),
         given.OutputOptions(given.choose_mode(append, overwrite), json),
         given.SessionOptions(given.check_master(master), given.parse_settings(conf or [])),

@@ -41,6 +41,8 @@ class StartOptions:
     evolve: bool = False
     ui: int | None = None
     """The port of the page; None without a page."""
+    memory: int | None = None
+    """The limit of each cell in bytes; None as Spark's settings say."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class RunOptions:
         words += _format_trigger(self.start.trigger)
         words += ["--finish"] if self.finish else []
         words += [] if self.start.cells is None else ["--cells", str(self.start.cells)]
+        words += [] if self.start.memory is None else ["--memory", str(self.start.memory)]
         words += ["--adapt"] if self.start.adapt else []
         words += [] if self.start.ui is None else ["--ui", str(self.start.ui)]
         words += [] if self.session.master == DEFAULT_MASTER else ["--master", self.session.master]

@@ -44,7 +44,7 @@ def run_script(script: Script, options: RunOptions, console: Console) -> RunSumm
     checkpoint = options.start.checkpoint or tempfile.mkdtemp(prefix="penstock-")
     try:
         with note_signals() as signals:
-            pipe = build_pipeline(script, spark, options.make_sink)
+            pipe = build_pipeline(script, spark, options.make_sink, options.start.memory)
             runner = ScriptRunner(pipe, options, checkpoint, console)
             outcome = runner.run_to_end(signals)
     except PenstockError:

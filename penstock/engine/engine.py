@@ -163,6 +163,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         with self._guard.enter("the end of the with block", always=True):
             guard, scheduler = self._guard, GraphScheduler(Graph(), 1)
             guard.closed = True
+            self._memory.free_windows()
             vars(self).clear()  # frees the streams, queries and windows
             self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard), guard, scheduler)
 

@@ -28,6 +28,7 @@ from penstock.join import (
     MatchForecast,
     count_state_rows,
     drop_states,
+    free_rows,
     list_spillable,
     measure_join,
     spill_windows,
@@ -169,6 +170,14 @@ class MemoryControl:
             for join in self._components.joins:
                 for store in join.tree.stores.values():
                     store.rows.drop_expired_files()
+
+    def free_windows(self) -> None:
+        """Free the rows of all windows without waiting for garbage collection. Nothing reads the engine any more.
+
+        Results that were returned and not read yet copy what they need before.
+        """
+        for join in self._components.joins:
+            free_rows(join)
 
     def close(self) -> None:
         """Delete the files of the engine; rows in them can still be read."""

@@ -12,7 +12,14 @@ from penstock.join.completion.parallel_track import ParallelTrack
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
 from penstock.join.join_inputs import JoinInput
-from penstock.join.join_memory import count_state_rows, drop_states, list_spillable, measure_join, spill_windows
+from penstock.join.join_memory import (
+    count_state_rows,
+    drop_states,
+    free_rows,
+    list_spillable,
+    measure_join,
+    spill_windows,
+)
 from penstock.join.join_metrics import describe_nodes
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
@@ -67,6 +74,7 @@ __all__ = [
     "count_state_rows",
     "describe_nodes",
     "drop_states",
+    "free_rows",
     "is_selection",
     "list_slices",
     "list_spillable",

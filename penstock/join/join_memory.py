@@ -49,6 +49,17 @@ def drop_states(join: JoinOperator) -> bool:
     return True
 
 
+def free_rows(join: JoinOperator) -> None:
+    """Free the rows of the windows and states of a join, which is not used again. Results that exist copy theirs."""
+    for tree in join.trees.all:
+        for store in tree.stores.values():
+            store.rows.materialize_viewers()
+            vars(store).clear()
+        for node in tree.walk_joins():
+            if node.state is not None:
+                vars(node.state).clear()
+
+
 def list_spillable(join: JoinOperator) -> list[LeafStore]:
     """The windows whose rows can move to disk: not those of tables, which exist in memory in any case.
 

@@ -84,7 +84,7 @@ from penstock.spark.view_texts import ViewTexts
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.processor import CellProcessor
-from penstock.state import SHIPPED, Maintenance
+from penstock.state import SHIPPED, Maintenance, parse_size
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,13 +96,24 @@ class Pipeline:
     processor: type[CellProcessor] = CellProcessor
 
     def __init__(
-        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = SHIPPED
+        self,
+        spark: SparkSession | None = None,
+        *,
+        state: str = "auto",
+        maintenance: Maintenance = SHIPPED,
+        memory: int | str | None = None,
     ) -> None:
-        """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
+        """`state`: the state policy of its queries; `maintenance`: when state is reorganised.
+
+        `memory`: how much the engine of each cell may hold, such as "512 MB". Then the oldest rows of windows move to
+        the local folders of the executor, and a micro-batch that still does not fit is refused with MEMORY_LIMIT.
+        Without it the limit follows from `spark.executor.pyspark.memory`, if the session has that; see docs/limits.md.
+        """
         self.spark = spark or local_session()
         require_session(self.spark)
         self._state = state
         self._maintenance = maintenance
+        self._memory = None if memory is None else parse_size(memory)
         self._streams: NameMap[Stream] = NameMap()
         self._frames: dict[str, DataFrame] = {}
         self._packed: dict[str, Payload | None] = {}
@@ -114,11 +125,13 @@ class Pipeline:
         self._sinks: dict[OutputKey, Sink] = {}
 
     @classmethod
-    def from_script(cls, path: str | Path, spark: SparkSession | None = None) -> Pipeline:
-        """The pipeline of a CQL script."""
+    def from_script(
+        cls, path: str | Path, spark: SparkSession | None = None, *, memory: int | str | None = None
+    ) -> Pipeline:
+        """The pipeline of a CQL script. `memory`: the limit of each cell, as of `Pipeline`."""
         from penstock.spark.script_pipeline import build_pipeline  # noqa: PLC0415 - it needs this class
 
-        return build_pipeline(read_script(Path(path)), spark)
+        return build_pipeline(read_script(Path(path)), spark, memory=memory)
 
     @property
     def queries(self) -> Descriptions[QueryDescription]:
@@ -337,7 +350,7 @@ class Pipeline:
         streams, tables = tuple(self._streams.values()), dict(self._tables)
         return PipelineSpec(
             streams, tables, config.queries, cells, self._state, config.orders, maintenance=self._maintenance,
-            functions=tuple(self._functions.values()),
+            functions=tuple(self._functions.values()), memory=self._memory,
         )  # fmt: skip
 
     def explain(self, cells: int = 1) -> str:
@@ -383,14 +396,17 @@ class Pipeline:
         metadata = CheckpointMetadata.read(Folder(place))
         return self.spark.sparkContext.defaultParallelism if metadata is None else metadata.current.cells
 
+    def _count_cells_per_core(self, cells: int) -> int:
+        return -(-cells // self.spark.sparkContext.defaultParallelism)
+
     def _build_adapt_settings(
         self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int
     ) -> AdaptSettings | None:
         every = (trigger or {}).get("processingTime")
         if rules is None and not every:
             return None
-        cells_per_core = -(-cells // self.spark.sparkContext.defaultParallelism)
-        timing = BatchTiming(parse_trigger_seconds(self.spark, every) if every else None, cells_per_core)
+        seconds = parse_trigger_seconds(self.spark, every) if every else None
+        timing = BatchTiming(seconds, self._count_cells_per_core(cells))
         return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), timing)
 
     def _launch(
@@ -401,7 +417,8 @@ class Pipeline:
         folder = Folder(place)
         check_not_running(self.spark, folder)
         watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
-        declared = replace(self._build_spec(cells, self._config), sampling=watch)
+        declared = self._build_spec(cells, self._config)
+        declared = replace(declared, sampling=watch, cells_per_core=self._count_cells_per_core(cells))
         with _refuse_unreachable(place):
             is_new = CheckpointMetadata.read(folder) is None
             if is_new:

@@ -48,11 +48,14 @@ _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
 def build_pipeline(
-    script: Script, spark: SparkSession | None = None, make_sink: SinkMaker = from_connector
+    script: Script,
+    spark: SparkSession | None = None,
+    make_sink: SinkMaker = from_connector,
+    memory: int | str | None = None,
 ) -> Pipeline:
-    """The pipeline of a bound script; parts that are not supported are refused by name."""
+    """The pipeline of a bound script; parts that are not supported are refused by name. `memory`: see `Pipeline`."""
     script.require_runnable()
-    pipe = Pipeline(spark)
+    pipe = Pipeline(spark, memory=memory)
     for stream in script.streams:
         frame, payload = _read_stream(pipe.spark, stream)
         if stream.key:

@@ -61,6 +61,10 @@ class PipelineSpec:
     functions: tuple[ShippedFunction, ...] = ()
     """User-defined functions."""
     next_inlet: int = 1
+    memory: int | None = None
+    """The limit of each cell's engine in bytes; without it Spark's settings determine it, if they do."""
+    cells_per_core: int = 1
+    """How many cells a core of the session has, rounded up."""
     clocked: bool = False
     """Whether rows bring the time of their micro-batch, which advances streams with a skew or an idle time.
 
@@ -143,6 +147,7 @@ class PipelineSpec:
             self.tables_id,
             repr(self.sampling),
             repr(self.maintenance),
+            [self.memory, self.cells_per_core],
             [each.id for each in self.functions],
             [(each.skew, each.idle_after) for each in self.streams] if self.clocked else None,
         ]

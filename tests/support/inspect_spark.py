@@ -75,3 +75,8 @@ def measure_heap(spark: Any) -> int:
     lang.System.gc()
     runtime = lang.Runtime.getRuntime()
     return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def cached_bytes(cache: CellCache) -> list[int]:
+    """What the engines of a cache hold, the least recently used first."""
+    return [item.held for item in cache._items.values()]

@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger("penstock")
 CellReport = Mapping[str, Any]
 """The figures of one cell after a micro-batch; see `CellState.step`."""
 
-_SHOWN = ("version", "segments", "base_rows", "how", "seconds", "rows")
+_SHOWN = ("version", "segments", "base_rows", "how", "seconds", "rows", "memory")
 """The figures of a cell that `metrics` shows."""
 
 

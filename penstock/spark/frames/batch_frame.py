@@ -10,6 +10,7 @@ of rows of one time in several partitions is not defined, as in any DataFrame.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import reduce
 from itertools import groupby
 
@@ -27,6 +28,7 @@ from penstock.spark.frames.stream_frame import select_numbered
 from penstock.spark.layout import ALWAYS, FOREVER, get_layout
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell import Cell
+from penstock.spark.worker.cell_memory import find_cell_memory, name_cell
 from penstock.spark.worker.pack import PACKED_DDL, PACKED_SCHEMA, ArrowMap, Packer, merge_batches
 from penstock.spark.worker.setup import freeze_gc, get_task_context
 from penstock.state import decode_table, flatten_column, to_ticks
@@ -84,7 +86,8 @@ def _build_process_map(spec: PipelineSpec, numbered: pa.Schema) -> ArrowMap:
         for key, blobs in groupby(_read_blobs(batches), lambda blob: blob[0]):
             if key not in keys:
                 raise InternalError("UNKNOWN_CELL", f"there is no cell with the key {key}")
-            yield from (part for table in _run_cell(spec, blobs) for part in split_results(table, numbered))
+            tables = _run_cell(spec, keys.index(key), blobs)
+            yield from (part for table in tables for part in split_results(table, numbered))
         freeze_gc(spec.id)
 
     return process
@@ -99,10 +102,15 @@ def _read_blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[Blob]:
                 yield cell, inlet, low, data.as_buffer()
 
 
-def _run_cell(spec: PipelineSpec, blobs: Iterator[Blob]) -> Iterator[pa.Table]:
+def _run_cell(spec: PipelineSpec, number: int, blobs: Iterator[Blob]) -> Iterator[pa.Table]:
     """The results of a cell. Its blobs are in the order of their first times: later ones have no earlier row."""
-    layout = get_layout(spec)
-    cell = Cell(layout)
+    memory = find_cell_memory(spec)
+    with name_cell(number, spec.cells, memory), closing(Cell(get_layout(spec), memory)) as cell:
+        yield from _push_blobs(cell, blobs)
+
+
+def _push_blobs(cell: Cell, blobs: Iterator[Blob]) -> Iterator[pa.Table]:
+    spec = cell.layout.spec
     names = [stream.name for stream in spec.streams]
     held: dict[int, list[pa.Table]] = {}
     rows = 0

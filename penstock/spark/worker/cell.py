@@ -11,6 +11,7 @@ from penstock.engine import Engine
 from penstock.errors import InternalError, UnsupportedError
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import PipelineConfig, list_changes
+from penstock.spark.worker.cell_memory import CellMemory
 from penstock.spark.worker.cell_status import CellObserver
 
 
@@ -21,10 +22,14 @@ class Cell:
     pipeline, so that it does not depend on the number of cells.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, memory: CellMemory | None = None) -> None:
+        """`memory`: the limit of the engine; None without one."""
         self.layout = layout
+        self._memory = memory
         self._newest_change = max((query.since for query in layout.spec.queries), default=0)
-        self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance, warn=False)
+        limit, spill = (None, None) if memory is None else (memory.limit, memory.spill)
+        spec = layout.spec
+        self._engine = Engine(spec.state, maintenance=spec.maintenance, warn=False, memory=limit, spill=spill)
         for function in layout.spec.functions:
             self._engine.function(function.name, *function.as_spec())
         for name, table in layout.spec.tables.items():
@@ -112,6 +117,19 @@ class Cell:
         """By query that waits for time to pass, the first time at which it has work to do."""
         times = ((query.name, self._engine.awaits(query.name)) for query in self.layout.spec.queries)
         return {name: time for name, time in times if time is not None}
+
+    def measure_memory(self) -> dict[str, int] | None:
+        """The limit, what the engine holds, and what is on disk, in bytes; None without a limit."""
+        if self._memory is None:
+            return None
+        memory = self._engine.metrics()["memory"]
+        assert isinstance(memory, dict)
+        return {key: int(memory[key]) for key in ("limit", "held", "spilled")}
+
+    def close(self) -> None:
+        """Free the engine and delete its files: it is not used again."""
+        with self._engine:
+            pass
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: the rows it holds, and those that were not probed under a budget."""

@@ -18,6 +18,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from time import perf_counter
@@ -31,6 +32,7 @@ from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout, get_layout
 from penstock.spark.worker.batch import CellBatch, PackedRow, read_batch
 from penstock.spark.worker.cell import Cell
+from penstock.spark.worker.cell_memory import find_cell_memory, name_cell
 from penstock.spark.worker.key_stats import TopKey, find_top_key
 from penstock.spark.worker.segments import (
     Segment,
@@ -40,6 +42,7 @@ from penstock.spark.worker.segments import (
     drop_dead_rows,
     find_needed_inlets,
     keep_newest_rows,
+    plan_loads,
 )
 from penstock.state import decode_table, encode_table
 
@@ -97,22 +100,30 @@ class StateHeader:
 
 @dataclass
 class CachedCell:
-    """An engine and the state it agrees with. `size`: the bytes of its base rows."""
+    """An engine and the state it agrees with.
+
+    `size`: the bytes of its base rows; `held`: what the engine holds, which is counted if it has a limit.
+    """
 
     version: int
     token: str
     cell: Cell
     size: int
+    held: int = 0
 
 
 @dataclass(frozen=True)
 class WorkReport:
-    """How the engine of a cell was obtained, the seconds it worked, when the micro-batch began, and its results."""
+    """How the engine of a cell was obtained, the seconds it worked, when the micro-batch began, and its results.
+
+    `memory`: what the engine holds, if it has a limit; see `Cell.measure_memory`.
+    """
 
     how: str
     seconds: float
     begun: float
     results: Mapping[str, pa.Table]
+    memory: Mapping[str, int] | None
 
 
 class CellCache:
@@ -120,7 +131,8 @@ class CellCache:
 
     With several cores Spark gives a cell to another worker each time, so without limits every worker would hold every
     cell. An engine that is too far behind to catch up is removed at once: all cells of a run have about the same
-    version. Then the least recently used are removed, while there are too many or their rows have too many bytes.
+    version. Then the least recently used are removed, while there are too many or their rows have too many bytes. Under
+    a memory limit of the worker, those that leave too little memory for a cell are removed before it works.
     """
 
     def __init__(self) -> None:
@@ -134,12 +146,20 @@ class CellCache:
         self._items[run, cell] = item
         oldest = item.version - limits.lineage
         for key in [key for key, other in self._items.items() if key[0] == run and other.version < oldest]:
-            del self._items[key]
+            self._items.pop(key).cell.close()
         while len(self._items) > 1 and (
             len(self._items) > limits.cached_cells
             or sum(other.size for other in self._items.values()) > limits.cached_bytes
         ):
-            self._items.popitem(last=False)
+            self._remove_oldest()
+
+    def make_room(self, most: int) -> None:
+        """Keep engines that hold at most so many bytes."""
+        while sum(other.held for other in self._items.values()) > most:
+            self._remove_oldest()
+
+    def _remove_oldest(self) -> None:
+        self._items.popitem(last=False)[1].cell.close()
 
 
 CELL_CACHE = CellCache()
@@ -153,6 +173,9 @@ class CellAttempt(ABC, Generic[Written]):
         self._layout = layout
         self._state = state
         self._cache = cache
+        self._memory = find_cell_memory(layout.spec)
+        kept = layout.spec.maintenance
+        self._maintenance = kept if self._memory is None else self._memory.fit_segments(kept)
 
     @abstractmethod
     def _write(self, number: int, token: str, output: Iterable[tuple[OutputKey, pa.Table]]) -> list[Written]:
@@ -174,20 +197,24 @@ class CellAttempt(ABC, Generic[Written]):
         batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed, header.arrivals)
         self._obey(batch.engine_commands)
         cell, how = self._open_cell(number, header)
-        on_stage("ready", number, header.version)
-        token = uuid.uuid4().hex
-        working = perf_counter()
-        results = cell.take(batch.rows, batch.frontiers)
-        worked = perf_counter() - working
-        on_stage("mutated", number, header.version)
-        header = self._commit(header, batch, token)
-        on_stage("stored", number, header.version)
-        output = self._write(number, token, _list_output(results, batch))
-        on_stage("written", number, header.version)
-        work = WorkReport(how, worked, begun, results)
-        yield [*output, *self._report(number, header, batch, cell, work)]
-        size = sum(segment.size for segment in header.segments)
-        self._cache.put(self._run, number, CachedCell(header.version, token, cell, size))
+        with _close_after_error(cell):
+            on_stage("ready", number, header.version)
+            token = uuid.uuid4().hex
+            working = perf_counter()
+            with self._name_cell(number):
+                results = cell.take(batch.rows, batch.frontiers)
+            worked = perf_counter() - working
+            on_stage("mutated", number, header.version)
+            header = self._commit(header, batch, token)
+            on_stage("stored", number, header.version)
+            output = self._write(number, token, _list_output(results, batch))
+            on_stage("written", number, header.version)
+            memory = cell.measure_memory()
+            work = WorkReport(how, worked, begun, results, memory)
+            yield [*output, *self._report(number, header, batch, cell, work)]
+            size = sum(segment.size for segment in header.segments)
+        held = 0 if memory is None else memory["held"]
+        self._cache.put(self._run, number, CachedCell(header.version, token, cell, size, held))
         on_stage("published", number, header.version)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,18 +234,37 @@ class CellAttempt(ABC, Generic[Written]):
         """The engine at the version of the state, and how it was obtained."""
         layout = self._layout
         cached = self._cache.take(self._run, number)
-        if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change_layout(layout)):
-            if (cached.version, cached.token) == (header.version, header.token):
-                return cached.cell, "hit"
-            missing = _find_missing_segments(header, cached.version, cached.token)
-            if missing is not None:
-                cached.cell.load(self._load_rows(missing), header.frontiers)
-                return cached.cell, "catch-up"
-        cell = Cell(layout)
+        if self._memory is not None and self._memory.room_beside is not None:
+            self._cache.make_room(self._memory.room_beside)
+        if cached is not None:
+            if cached.cell.layout.spec.id == layout.spec.id or cached.cell.change_layout(layout):
+                if (cached.version, cached.token) == (header.version, header.token):
+                    return cached.cell, "hit"
+                missing = _find_missing_segments(header, cached.version, cached.token)
+                if missing is not None:
+                    self._load(number, cached.cell, missing, header.frontiers)
+                    return cached.cell, "catch-up"
+            cached.cell.close()
+        with self._name_cell(number):
+            cell = Cell(layout, self._memory)
         if not header.version:
             return cell, "new"
-        cell.load(self._load_rows(header.segments), header.frontiers)
+        self._load(number, cell, header.segments, header.frontiers)
         return cell, "rebuild"
+
+    def _load(self, number: int, cell: Cell, segments: Sequence[Segment], frontiers: Mapping[str, int]) -> None:
+        """Load the rows of segments into an engine: at once, or in parts if it has a limit."""
+        if self._memory is None:
+            cell.load(self._load_rows(segments), frontiers)
+            return
+        streams = {inlet.number: inlet.stream.name for inlet in self._layout.inlets}
+        with _close_after_error(cell), self._name_cell(number):
+            for part, until in plan_loads(segments, streams, frontiers, self._memory.part):
+                cell.load(self._load_rows(part), until)
+
+    def _name_cell(self, number: int) -> AbstractContextManager[None]:
+        """Errors about memory inside are those of this cell."""
+        return name_cell(number, self._layout.spec.cells, self._memory)
 
     def _load_rows(
         self, segments: Sequence[Segment], needed: Sequence[Mapping[int, int]] | None = None
@@ -245,13 +291,13 @@ class CellAttempt(ABC, Generic[Written]):
         segments = list(header.segments)
         bounds = self._layout.compute_bounds(batch.frontiers)
         rows = self._drop_dead_rows(batch.rows, bounds)
-        parts = cut_rows(rows, self._layout.spec.maintenance.segment_bytes)
+        parts = cut_rows(rows, self._maintenance.segment_bytes)
         segments += [self._store_segment(version, version, each, part) for part, each in enumerate(parts)]
         alive = find_needed_inlets(segments, self._layout.inlets, bounds)
         for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
             self._state.removeKey(item.key)
         segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
-        maintenance, inlets = self._layout.spec.maintenance, self._layout.inlets
+        maintenance, inlets = self._maintenance, self._layout.inlets
         while (
             again := choose_rewrite(segments, alive := find_needed_inlets(segments, inlets, bounds), maintenance)
         ) is not None:
@@ -325,6 +371,7 @@ class CellState(CellAttempt[OutputRow]):
             "failures": cell.failures(),
             "status": self._describe(cell, work.results),
             "worked": work.seconds,
+            "memory": work.memory,
             "failure": failure,
             "awaits": cell.find_wake_times(),
             "seconds": perf_counter() - work.begun,
@@ -343,6 +390,16 @@ class CellState(CellAttempt[OutputRow]):
         except Exception:
             _LOG.debug("the cell cannot be described", exc_info=True)
             return None
+
+
+@contextmanager
+def _close_after_error(cell: Cell) -> Iterator[None]:
+    """An engine whose attempt fails inside is not used again."""
+    try:
+        yield
+    except BaseException:
+        cell.close()
+        raise
 
 
 def _find_missing_segments(header: StateHeader, version: int, token: str) -> list[Segment] | None:

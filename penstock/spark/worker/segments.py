@@ -157,6 +157,27 @@ def _count_following(inlet: int, top: int, bound: int, later: Sequence[Segment])
     return sum(rows for rows, low, high in spans if low >= top and high < bound)
 
 
+def plan_loads(
+    segments: Sequence[Segment], streams: Mapping[int, str], frontiers: Mapping[str, int], most: int
+) -> Iterator[tuple[Sequence[Segment], dict[str, int]]]:
+    """Neighbouring segments of about `most` bytes that are loaded together, and the frontiers after each part.
+
+    A frontier is not later than the first time of the rows that the stream still has in later parts. `streams`: by
+    inlet, the name of its stream; `frontiers`: those after the last part.
+    """
+    start = 0
+    while start < len(segments) or not start:
+        sizes = accumulate(item.size for item in segments[start:])
+        end = start + max(1, sum(size <= most for size in sizes))
+        until = dict(frontiers)
+        for number, (_, low, _) in (span for item in segments[end:] for span in item.spans.items()):
+            name = streams.get(number)
+            if name in until:
+                until[name] = min(until[name], low)
+        yield segments[start:end], until
+        start = end
+
+
 def choose_rewrite(
     segments: Sequence[Segment], alive: Sequence[Mapping[int, int]], maintenance: Maintenance
 ) -> tuple[int, int] | None:
