@@ -17,6 +17,7 @@ import pytest
 from inspect_spark import measure_heap
 
 import penstock as ps
+from penstock.lab.meters import Meter
 from penstock.spark import sinks
 from penstock.spark.run import Run
 
@@ -65,6 +66,8 @@ def test_micro_batches_do_not_grow(spark: Any, tmp_path: Path) -> None:
         pipe.query("ends", "DSTREAM (SELECT value FROM busy [RANGE 5 SECONDS])", sink=sinks.foreach(lambda *_: None))
         samples: list[dict[str, int]] = []
         millis: list[float] = []
+        used: list[tuple[int, float]] = []
+        meter = Meter()
         with pipe.start(tmp_path / "ck", {"processingTime": "1 second"}, cells=2) as run:
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
@@ -72,6 +75,7 @@ def test_micro_batches_do_not_grow(spark: Any, tmp_path: Path) -> None:
                 if run.metrics()["batch"] > 0:
                     samples.append(take_sample(spark, run, tmp_path / "ck"))
                     millis.append(run.lastProgress["durationMs"]["triggerExecution"])
+                    used.append((run.metrics()["batch"], meter.read_usage().seconds))
             batches, heartbeat = run.metrics()["batch"], run.status["heartbeat"]
     third = len(samples) // 3
     first = {key: median(sample[key] for sample in samples[third : 2 * third]) for key in samples[0]}
@@ -80,6 +84,11 @@ def test_micro_batches_do_not_grow(spark: Any, tmp_path: Path) -> None:
     times = median(millis[:sixth]), median(millis[third : 2 * third]), median(millis[-sixth:])
     print(f"{batches} micro-batches, heartbeat {heartbeat}\nmiddle third {first}\nlast third   {last}")
     print("milliseconds of a micro-batch: first sixth {:.0f}, middle third {:.0f}, last sixth {:.0f}".format(*times))
+    costs = [
+        1000 * (seconds - before) / max(batch - batch_before, 1)
+        for (batch_before, before), (batch, seconds) in ((used[0], used[sixth]), (used[-1 - sixth], used[-1]))
+    ]
+    print("processor milliseconds of a micro-batch: first sixth {:.0f}, last sixth {:.0f}".format(*costs))
     assert batches > 12
     assert heartbeat is not None
     assert heartbeat["errors"] == 0
