@@ -50,7 +50,9 @@ class LeafIndexes:
         self._expiry = expiry
         self._chains: dict[Key, ChainIndex] = {}
         self._probed: set[Key] = set()
-        """The keys whose chains were read since the last `forget_probes`."""
+        """The keys whose chains were read since the last review ended."""
+        self._reviewed: frozenset[Key] = frozenset()
+        """The keys of the chains that the review which goes on found in use."""
         self._sorted: dict[StoredRange, SortedIndex] = {}
 
     @property
@@ -80,13 +82,18 @@ class LeafIndexes:
         for index in self._chains.values():
             index.resize(self._rows.capacity, self._rows.base, self._rows.end)
 
-    def drop_unused(self) -> None:
-        """Drop the chains that no probe has read since the last `forget_probes`; a later probe builds them again."""
-        self._chains = {key: index for key, index in self._chains.items() if key in self._probed}
+    def begin_review(self) -> None:
+        """Drop the chains that no probe has read since the last review; a later probe builds them again."""
+        self._reviewed = frozenset(key for key in self._chains if key in self._probed)
+        self._keep_chains(self._reviewed)
 
-    def forget_probes(self) -> None:
-        """Chains that no probe reads from now on are unused."""
+    def end_review(self) -> None:
+        """Drop the chains that only the samples of this review needed. Chains not read from now on are unused."""
+        self._keep_chains(self._reviewed)
         self._probed.clear()
+
+    def _keep_chains(self, keys: frozenset[Key]) -> None:
+        self._chains = {key: index for key, index in self._chains.items() if key in keys}
 
     def list_used_codes(self, key: Key) -> Iterator[I32]:
         """The key codes that stored rows hold."""

@@ -50,14 +50,22 @@ class PairJoin:
 
     def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
-        key = self._plan.key
-        if key and self._context.find_interest(self._plan) is None:
-            targets = lazy.find_chains(key, old_only=False), driver.find_chains(key, old_only=True)
-            if targets[0] is not None and targets[1] is not None:
-                lazy.probes += len(rows)
-                driver.probes += len(lazy_rows)
-                return self._extend_by_chains(((driver, rows, targets[0]), (lazy, lazy_rows, targets[1])))
-        return chain(self.extend(driver, rows, old_only=False), self.extend(lazy, lazy_rows, old_only=True))
+        by_chains: list[tuple[TreeNode, JoinRows, ChainTarget]] = []
+        others: list[Iterator[JoinRows]] = []
+        for side, some, other, old_only in ((driver, rows, lazy, False), (lazy, lazy_rows, driver, True)):
+            target = self._find_chains(other, old_only=old_only)
+            if target is None:
+                others.append(self.extend(side, some, old_only=old_only))
+            else:
+                other.probes += len(some)
+                by_chains.append((side, some, target))
+        return chain(self._extend_by_chains(by_chains), *others)
+
+    def _find_chains(self, other: TreeNode, *, old_only: bool) -> ChainTarget | None:
+        """What a compiled loop reads to find partners in a child, None if there is no such thing."""
+        if not self._plan.key or self._context.find_interest(self._plan) is not None:
+            return None
+        return other.find_chains(self._plan.key, old_only=old_only)
 
     def _extend_by_chains(self, halves: Sequence[tuple[TreeNode, JoinRows, ChainTarget]]) -> Iterator[JoinRows]:
         """Blocks of new rows, read from chain indexes in compiled loops. Small results of both halves are one block."""

@@ -339,7 +339,7 @@ class JoinTree:
         """Remove demand that no living driver row has any more, from the root down; only between two batches."""
         self._rows_at_refresh = sum(store.rows.end for store in self.stores.values())
         for store in self.stores.values():
-            store.indexes.drop_unused()
+            store.indexes.begin_review()
         if isinstance(self.root, JoinNode):
             if self.shedding is None:
                 self._state_control.review(self.root, self._batches)
@@ -349,7 +349,7 @@ class JoinTree:
         if isinstance(self.root, EddyNode):
             self.root.review_demand(self._purged_until, self._batches)
         for store in self.stores.values():
-            store.indexes.forget_probes()
+            store.indexes.end_review()
 
     def swap_sides(self, aliases: frozenset[str]) -> None:
         """Exchange driver and lazy child of the join of two joins over some aliases, between two batches."""

@@ -12,6 +12,7 @@ from inspect_engine import tree_of
 
 import penstock as ps
 from penstock.join import tree as join_tree
+from penstock.join.leaf_indexes import LeafIndexes
 from penstock.join.state_cost import StateReview, StateWork, compute_state_cost, compute_store_cost
 
 AB = frozenset("AB")
@@ -48,6 +49,8 @@ def test_measurements_without_change_become_rare() -> None:
 FUTILE = "A.k = B.k AND A.x = C.x AND B.y = C.y AND A.y = C.k"
 """C is joined by three columns and never matches."""
 FREQUENT = "A.k = B.k AND A.k = C.k"
+READ_BY_K = "A.x = B.x AND B.k = C.k"
+"""C probes (A B) by k. Only lookups in its place read tuples of B by k."""
 
 
 def make_engine(where: str = FUTILE) -> ps.Engine:
@@ -58,12 +61,12 @@ def make_engine(where: str = FUTILE) -> ps.Engine:
     return engine
 
 
-def feed(engine: ps.Engine, pushes: int, per_push: int, domain: int) -> list[bool]:
+def feed(engine: ps.Engine, pushes: int, per_push: int, domain: int, others: int = 10_000) -> list[bool]:
     """Push equally many tuples of each stream; returns after which pushes (A B) had a state."""
     rng, kept = np.random.default_rng(3), []
     for number in range(pushes):
         times = np.sort(rng.integers(100 * number, 100 * number + 100, per_push))
-        keys = [rng.integers(0, domain, per_push), *rng.integers(0, 10_000, (2, per_push))]
+        keys = [rng.integers(0, domain, per_push), *rng.integers(0, others, (2, per_push))]
         table = pa.table(dict(zip(("ts", "k", "x", "y"), (times, *keys), strict=True)))
         engine.push(dict.fromkeys("ABC", table))
         for name in "ABC":
@@ -87,6 +90,21 @@ def test_auto_keeps_state_that_is_read_often() -> None:
     engine = make_engine(FREQUENT)
     assert all(feed(engine, pushes=30, per_push=300, domain=100))
     assert engine.metrics("q")["changes"]["(A B)"] == 0
+
+
+def test_index_of_a_sample_is_dropped_with_the_review(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of lookups builds an index that no batch reads: left in place, it would be maintained with each tuple."""
+    ends: list[tuple[int, int]] = []
+    original = LeafIndexes.end_review
+
+    def end_review(self: LeafIndexes) -> None:
+        before = self.nbytes
+        original(self)
+        ends.append((before, self.nbytes))
+
+    monkeypatch.setattr(LeafIndexes, "end_review", end_review)
+    assert all(feed(make_engine(READ_BY_K), pushes=60, per_push=20, domain=1_000, others=20))
+    assert any(after < before for before, after in ends)
 
 
 def test_dropped_state_survives_other_changes() -> None:

@@ -339,7 +339,7 @@ def keep_demand_below_new_driver(patch: pytest.MonkeyPatch) -> None:
 
 def swap_freely_over_held_back_rows(patch: pytest.MonkeyPatch) -> None:
     """At the begin of a batch the sides change although the new driver lacks rows."""
-    patch.setattr(gate_control, "has_no_older_rows", lambda _child, _stores: True)
+    patch.setattr(gate_control, "has_no_older_rows", lambda _child, _new_leaves: True)
 
 
 def add_state_as_complete(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,14 @@ import numpy as np
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
-from penstock.join.demand.sides import SideReview, estimate_size, has_no_older_rows, restart_review, review_sides
+from penstock.join.demand.sides import (
+    SideReview,
+    estimate_size,
+    has_no_older_rows,
+    list_new_leaves,
+    restart_review,
+    review_sides,
+)
 from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
@@ -88,9 +95,11 @@ class GateControl:
 
     def choose_sides_freely(self, bound: int, batches: int) -> None:
         """At the begin of a batch: change sides where that costs nothing, as the new driver can lack no row."""
-        stores, keys = self._context.stores, self._context.keys
+        new_leaves, keys = list_new_leaves(self._context.stores), self._context.keys
+        if not new_leaves:
+            return
         for node in self._side_reviews:
-            if not has_no_older_rows(node.lazy, stores):
+            if not has_no_older_rows(node.lazy, new_leaves):
                 continue
             if estimate_size(node.driver, keys) > estimate_size(node.lazy, keys):
                 self.swap_sides(node, lacks_rows=False)

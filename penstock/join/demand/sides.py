@@ -79,12 +79,14 @@ def _estimate_rows_per_tuple(child: JoinNode, stores: Stores) -> float:
     return rows / weight if weight else 0.0
 
 
-def has_no_older_rows(child: TreeNode, stores: Stores) -> bool:
-    """Whether no join of a child can have a row made of tuples before this batch: each has a leaf without any."""
-    return all(
-        any(stores[alias].fresh_from <= stores[alias].rows.base for alias in node.plan.aliases)
-        for node in walk_joins(child)
-    )
+def list_new_leaves(stores: Stores) -> frozenset[str]:
+    """The leaves all of whose tuples came with this batch."""
+    return frozenset(alias for alias, store in stores.items() if store.fresh_from <= store.rows.base)
+
+
+def has_no_older_rows(child: TreeNode, new_leaves: frozenset[str]) -> bool:
+    """Whether no join of a child can have a row of earlier batches: each has a leaf whose tuples are all new."""
+    return all(not new_leaves.isdisjoint(node.plan.aliases) for node in walk_joins(child))
 
 
 def estimate_size(child: TreeNode, keys: KeySpace) -> float:
