@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.expr import compute_mask, evaluate
+from penstock.expr import compute_mask, evaluate, find_columns
 from penstock.join.eddy import EddyNode
 from penstock.join.join_inputs import JoinSource
 from penstock.join.leaf_store import LeafStore
@@ -107,10 +107,10 @@ class MatchForecast:
         order = np.argsort(times, kind="stable")
         members = np.array([[alias in node for alias in aliases] for node in nodes])
         counts, most = np.zeros(len(nodes)), np.zeros(len(aliases), np.int64)
-        parts = [part for pair in zip(stored, waiting, strict=True) for part in pair]  # by leaf: stored, then new
-        codes, dies = (np.concatenate([part[place] for part in parts]) for place in (0, -1))
-        firsts = np.cumsum([0, *(old[0].size + new[0].size for old, new in zip(stored, waiting, strict=True))])
-        living = np.array([codes.size for codes, _ in stored])
+        leaves = [(*old, new) for old, new in zip(stored, waiting, strict=True)]  # of each leaf: stored, then new
+        codes, dies = (np.concatenate([part[place] for parts in leaves for part in parts]) for place in (0, -1))
+        firsts = np.cumsum([0, *(sum(part[0].size for part in parts) for parts in leaves)])
+        living = np.array([sum(codes.size for codes, _ in old) for old in stored])
         alive = np.zeros((len(aliases), limit), np.int64)
         count_star(leaf[order], times[order], codes, dies, firsts, living, alive, members, counts, most)
         self._known[join] = {
@@ -140,7 +140,7 @@ def _list_rows(join: JoinOperator, inputs: Mapping[str, JoinSource], arrivals: A
         if alias in inputs:
             source, inlet = inputs[alias]
             parts = [inlet.unread(), source.held_rows(), arrivals[source]]
-            waiting = _select_rows([part for part in parts if part is not None and len(part)], until)
+            waiting = _select_rows([_keep_read(store, part) for part in parts if part is not None and len(part)], until)
         rows[alias] = _LeafRows(store, waiting)
     return rows
 
@@ -151,11 +151,18 @@ def _find_frontier(source: SourceOperator, arrived: Batch) -> int:
     return max(source.frontier, find_frontier(source.stream, newest)) if len(arrived) else source.frontier
 
 
+def _keep_read(store: LeafStore, rows: Batch) -> Batch:
+    """Rows with the columns of the key and of filters only: no other column is copied."""
+    plan = store.plan
+    read = {column.name for each in (*plan.filters, plan.terms[0][1]) for column in find_columns(each)}
+    return Batch(rows.times, {name: rows.columns[name] for name in read})
+
+
 def _select_rows(parts: list[Batch], until: int) -> Batch | None:
     """The rows up to a time, in temporal order."""
     if not parts:
         return None
-    rows = concat([Batch(part.times, part.columns) for part in parts])
+    rows = concat(parts)
     chosen = np.flatnonzero(rows.times <= until)
     return rows.take(chosen[np.argsort(rows.times[chosen], kind="stable")]) if chosen.size else None
 
@@ -173,8 +180,8 @@ def _list_nodes(join: JoinOperator) -> Iterator[tuple[frozenset[str], int]]:
             yield frozenset(node.plan.aliases), _STATE * (_WORD * width + _STATE_ROW)
 
 
-Encoded = tuple[list[tuple[I32, I64]], list[tuple[I32, I64, I64]], int]
-"""Stored rows by leaf (codes, deaths), new rows by leaf (codes, times, deaths), and a limit of all codes."""
+Encoded = tuple[list[list[tuple[I32, I64]]], list[tuple[I32, I64, I64]], int]
+"""Stored rows by leaf, in parts (codes, deaths), new rows by leaf (codes, times, deaths), and a limit of all codes."""
 
 
 def _encode(rows: list[_LeafRows]) -> Encoded:
@@ -195,13 +202,9 @@ def _encode(rows: list[_LeafRows]) -> Encoded:
     distinct = np.where(known == NONE, limit + np.arange(known.size), known).astype(np.int32)
     codes = distinct[pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)] if len(distinct) else distinct
     cuts = np.cumsum([len(found) for found in values])[:-1]
-    stored = [(each.store.rows.list_used_codes(id_), _read_deaths(each.store)) for each in rows]
+    stored = [each.store.rows.view_deaths(id_) for each in rows]
     new = [(part, *life) for part, life in zip(np.split(codes, cuts), lives, strict=True)]
     return stored, new, limit + known.size + 1
-
-
-def _read_deaths(store: LeafStore) -> I64:
-    return store.rows.read_span(store.rows.base, store.rows.end)[1]
 
 
 def _read_terms(store: LeafStore, rows: Batch) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -30,6 +30,7 @@ from penstock.state import (
     empty_codes,
     make_ring_column,
     ring_move,
+    ring_parts,
     ring_read,
     ring_resize,
     ring_take,
@@ -192,6 +193,11 @@ class StoredRows:
     def list_used_codes(self, class_id: int) -> I32:
         """The codes of all stored rows in a class."""
         return ring_read(self._codes[class_id], self.base, self.end)
+
+    def view_deaths(self, class_id: int) -> list[tuple[I32, I64]]:
+        """The codes in a class, and the deaths, of all stored rows: views of the rings, in two parts."""
+        codes = ring_parts(self._codes[class_id], self.base, self.end)
+        return list(zip(codes, ring_parts(self.dies, self.base, self.end), strict=True))
 
     def read_lifetimes(self, ids: I64) -> tuple[I64, I64]:
         """Birth and death of rows that are still stored."""

@@ -8,6 +8,7 @@ from penstock.state.code_set import CodeSet, Mask
 from penstock.state.columns import (
     RingColumn,
     ring_move,
+    ring_parts,
     ring_read,
     ring_resize,
     ring_take,
@@ -98,6 +99,7 @@ __all__ = [
     "probe_chain",
     "release_unused",
     "ring_move",
+    "ring_parts",
     "ring_read",
     "ring_resize",
     "ring_take",

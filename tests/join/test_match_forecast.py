@@ -18,6 +18,9 @@ STAR = """
     WHERE A.k = B.k AND B.k = C.k AND B.x < 80
 """
 
+COUNTED_FROM = pa.default_memory_pool()
+COUNTED = pa.proxy_memory_pool(COUNTED_FROM)
+
 
 def make_engine(text: str, **options: Any) -> ps.Engine:
     engine = ps.Engine(warn=False, **options)
@@ -68,6 +71,21 @@ def test_streams_without_new_rows_are_counted() -> None:
     for data, results in (({"A": row, "B": row}, 0), ({"C": {**row, "ts": [4, 12]}}, 4), ({}, 0)):
         forecast = forecast_results(engine, data, width=3, room=-1)
         assert engine.push(data)["q"].num_rows == results == forecast
+
+
+def test_only_keys_and_filters_are_copied() -> None:
+    """The forecast copied every column of a push, in order of time."""
+    engine = ps.Engine(memory="1 GB", warn=False)
+    for name in "AB":
+        engine.stream(name, {"ts": "bigint", "k": "bigint", "note": "string"}, time="ts")
+    engine.query("q", "SELECT A.note FROM A [RANGE 9], B [RANGE 9] WHERE A.k = B.k")
+    rows = pa.table({"ts": range(1000), "k": range(1000), "note": ["x" * 1000] * 1000})
+    pa.set_memory_pool(COUNTED)
+    try:
+        assert forecast_results(engine, dict.fromkeys("AB", rows), width=2, room=-1) > 0
+    finally:
+        pa.set_memory_pool(COUNTED_FROM)
+    assert 2 * rows.nbytes < COUNTED.max_memory() < 3 * rows.nbytes  # before the forecast, pushed rows are copied once
 
 
 def test_hot_key_is_refused_before_anything_changes() -> None:
