@@ -25,7 +25,6 @@ from penstock.cli.interrupts import explain_interrupt
 from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
 from penstock.errors import DataError, PenstockWarning, QueryError
 from penstock.spark.environment import require_spark
-from penstock.state import parse_size
 from penstock.web import draw_graph, require_server
 
 if TYPE_CHECKING:
@@ -229,6 +228,7 @@ def run(
 ) -> None:
     """Run a script on Spark. Ctrl-C stops it after the current micro-batch; a run with the checkpoint continues it."""
     from penstock.cli import run_options as given  # noqa: PLC0415 (see the module)
+    from penstock.state import parse_size  # noqa: PLC0415
 
     options = given.RunOptions(
         str(script),

@@ -122,7 +122,7 @@ class Batches:
         report = {
             "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
             "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
-            "failure": None, "failures": {}, "cell": {}, "status": None,
+            "failure": None, "failures": {}, "cell": {}, "status": None, "memory": None,
         }  # fmt: skip
         rows = encode_table(pa.table({"x": [1], "_ts": [1]}))
         return [
