@@ -93,7 +93,7 @@ def test_auto_keeps_state_that_is_read_often() -> None:
 
 
 def test_index_of_a_sample_is_dropped_with_the_review(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample of lookups builds an index that no batch reads: left in place, it would be maintained with each tuple."""
+    """A sample of lookups builds an index that no batch reads. Left in place, each tuple would be entered into it."""
     ends: list[tuple[int, int]] = []
     original = LeafIndexes.end_review
 
