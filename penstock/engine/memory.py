@@ -9,7 +9,8 @@ rows (in arcs, in sources, and results that no call has returned yet), the state
 static tables, and rejected rows (late and dead). Window rows on disk are reported as `spilled` and do not count.
 
 Cost: counting visits all objects that hold state, so it is done after a part of the limit has arrived, not at every
-push. Without a limit nothing is counted before `Engine.metrics` asks.
+push. As often, memory that allocators keep is returned to the system, before a push is read and after it. Without a
+limit nothing is counted before `Engine.metrics` asks.
 """
 
 from __future__ import annotations
@@ -96,7 +97,6 @@ class MemoryControl:
         if exactly or not self._held or grown * _STEPS > self.limit or self._pushes > _PUSHES:
             self._held, self._added, self._pushes = sum(self.measure().values()), 0, 0
             self._state_rows, self._reserve = state_rows, self._sum_largest_columns()
-            release_unused()  # so that the process has about what is counted
         return self._held + self._added
 
     def _sum_largest_columns(self) -> int:
@@ -121,6 +121,8 @@ class MemoryControl:
         used = self._count_held(incoming) + self._reserve + incoming
         joins = [join for join in self._components.joins if join not in delivering]
         results = self._forecast.estimate_bytes(joins, self._list_arrivals(arrived), self._threshold - used)
+        if not self._added:  # it was counted now; the process shall have about what was counted
+            release_unused()
         if used + results > self._threshold:
             self._give_back(incoming + results)
             if self._held + incoming + results > self.limit:
@@ -165,7 +167,9 @@ class MemoryControl:
             raise make_spill_error(self._folder.parent, error) from error
 
     def end_push(self) -> None:
-        """Delete the files of rows that have expired."""
+        """Delete the files of rows that have expired, and return what a large push has freed."""
+        if self.limit is not None and self._added * _STEPS > self.limit:
+            release_unused()
         if self._folder is not None:
             for join in self._components.joins:
                 for store in join.tree.stores.values():

@@ -13,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.engine import memory
+from penstock.engine.push_cycle import PushCycle
 from penstock.errors import PenstockError, QueryError, ResourceError
+from penstock.join import MatchForecast
 from penstock.state import SHIPPED, Maintenance, parse_size, spilled_column
 from penstock.state.maintenance import SMALLEST
 
@@ -164,6 +167,23 @@ def test_states_are_dropped_before_windows_move() -> None:
     assert sort_rows(rows) == sort_rows(run(make_engine(), range(6)))
     engine.push({})
     assert sum(engine.metrics("q")["state_rows"].values()) == 0  # type: ignore[attr-defined]
+
+
+def test_large_pushes_return_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the forecast freed is returned before a push is read, what the push freed at its end."""
+    calls: list[str] = []
+    monkeypatch.setattr(memory, "release_unused", lambda: calls.append("released"))
+    estimate, cycle = MatchForecast.estimate_bytes, PushCycle.run
+    monkeypatch.setattr(MatchForecast, "estimate_bytes", lambda *given: (calls.append("counted"), estimate(*given))[1])
+    monkeypatch.setattr(PushCycle, "run", lambda *given: (calls.append("read"), cycle(*given))[1])
+    engine = make_engine(memory="1 MB")
+    engine.push(make_rows(0))
+    calls.clear()
+    engine.push(make_rows(1))
+    assert calls == ["counted", "read"]
+    calls.clear()
+    engine.push(make_rows(2, size=200))  # more than a part of 64 of the limit
+    assert calls == ["counted", "released", "read", "released"]
 
 
 # ── refusing ─────────────────────────────────────────────────────────────────────────────────────────────────────
