@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state import I32, I64, concat_arrays, gather
+from penstock.state import I32, I64, RowLines, concat_arrays, gather
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class JoinRows:
         places: NDArray[Any] = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         interest = None if self.interest is None else gather(self.interest, places)
         return JoinRows(gather(self.ids, places), gather(self.born, places), gather(self.dies, places), interest)
+
+
+def make_rows(lines: RowLines) -> JoinRows:
+    """Rows from lines of ids, births and deaths."""
+    return JoinRows(lines[:-2], lines[-2], lines[-1])
 
 
 def empty_rows(width: int) -> JoinRows:

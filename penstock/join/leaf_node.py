@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.suppression import filter_demanded
-from penstock.join.join_rows import JoinRows
+from penstock.join.join_rows import JoinRows, make_rows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node_reader import NodeReader
 from penstock.join.node_state import NodeState
@@ -82,7 +82,7 @@ class LeafNode:
         """This batch's rows."""
         store = self.store
         first, end = store.fresh_from, store.rows.end
-        rows = JoinRows(np.arange(first, end).reshape(1, -1), *store.rows.read_span(first, end))
+        rows = make_rows(store.rows.read_span(first, end))
         return rows.take(rows.born < rows.dies) if store.late_ends else rows
 
     def _make_rows(self, ids: I64) -> JoinRows:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.expr import compute_mask
-from penstock.join.join_rows import JoinRows
+from penstock.join.join_rows import JoinRows, make_rows
 from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.partner_filter import PartnerFilter, choose_predicates, make_range_filter
 from penstock.join.probes import ProbeResult, Probes
@@ -25,7 +25,7 @@ from penstock.join.range_probes import ProbeRanges, compute_probe_ranges
 from penstock.join.row_kernels import ChainTarget, extend_rows
 from penstock.join.tree_context import TreeContext
 from penstock.plan import NodePlan, find_range_condition, orient_range
-from penstock.state import I32, I64, NONE, RowBuffer, concat_arrays, copy_array, find_equal_pairs, gather
+from penstock.state import I32, I64, NONE, concat_arrays, copy_array, find_equal_pairs, gather
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode
@@ -83,14 +83,14 @@ class PairJoin:
             at, row, ids = 0, NONE, np.ascontiguousarray(rows.ids)
             while True:
                 found, at, row = extend_rows(
-                    ids, rows.born, rows.dies, at, row, line, codes, *target, side is self._left, found, *out
+                    ids, rows.born, rows.dies, at, row, line, codes, *target, side is self._left, found, out
                 )
                 if at == len(rows):
                     break
-                yield self._test_predicates(_copy_rows(out, found))
+                yield self._test_predicates(make_rows(copy_array(out[:, :found])))
                 found = 0
         if found:
-            yield self._test_predicates(_copy_rows(out, found))
+            yield self._test_predicates(make_rows(copy_array(out[:, :found])))
 
     def _test_predicates(self, rows: JoinRows) -> JoinRows:
         if not self._plan.residuals:
@@ -210,9 +210,3 @@ class PairJoin:
             keep = compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows))
             probe, rows = probe[keep], rows.take(keep)
         return ProbeResult(probe, rows)
-
-
-def _copy_rows(out: RowBuffer, count: int) -> JoinRows:
-    """The first rows of a buffer."""
-    ids, born, dies = out
-    return JoinRows(copy_array(ids[:, :count]), copy_array(born[:count]), copy_array(dies[:count]))

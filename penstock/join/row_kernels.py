@@ -17,16 +17,17 @@ ID_LINES = NDArray[np.int64]
 def extend_rows(
     ids: ID_LINES, born: I64, dies: I64, at: int, row: int, place: int, codes: I32,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
-    row_ids: ID_LINES, ids_first: bool, found: int, out_ids: ID_LINES, out_born: I64, out_dies: I64,
+    row_ids: ID_LINES, ids_first: bool, found: int, out: ID_LINES,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Rows with their partners in a chain index, as rows of the node above: see `probe_chain` for the conditions.
 
     The key code of a row is that of its leaf row in line `place`, in the ring `codes`; if `place` is NONE, `codes` has
     one code per row. `row_ids` are the ids that partners are made of; without lines, a partner is a leaf row.
-    `ids_first`: the lines of partners come after those of `ids`. Output begins at the position `found`. Returns
-    (found, at, row), to continue from if the output is full.
+    `ids_first`: the lines of partners come after those of `ids`. The lines of `out` are ids, then births, then deaths;
+    output begins at the position `found`. Returns (found, at, row), to continue from if the output is full.
     """
-    room = out_born.size
+    room = out.shape[1]
+    out_born, out_dies = out[-2], out[-1]
     width, others = ids.shape[0], max(1, row_ids.shape[0])
     to, to_other = (0, width) if ids_first else (others, 0)
     code_mask = codes.size - 1
@@ -46,12 +47,12 @@ def extend_rows(
                     if found == room:
                         return found, at, row
                     for line in range(width):
-                        out_ids[to + line, found] = ids[line, at]
+                        out[to + line, found] = ids[line, at]
                     if row_ids.shape[0] == 0:
-                        out_ids[to_other, found] = row
+                        out[to_other, found] = row
                     else:
                         for line in range(others):
-                            out_ids[to_other + line, found] = row_ids[line, row]
+                            out[to_other + line, found] = row_ids[line, row]
                     out_born[found] = low
                     out_dies[found] = high
                     found += 1
@@ -61,6 +62,17 @@ def extend_rows(
         row = NONE
         at += 1
     return found, at, row
+
+
+@compile_kernel
+def read_rows(born: I64, dies: I64, first: int, out: ID_LINES) -> None:
+    """The rows first, first + 1, … of a leaf, from the rings of births and deaths: lines of ids, births and deaths."""
+    mask = born.size - 1
+    for i in range(out.shape[1]):
+        row = first + i
+        out[0, i] = row
+        out[1, i] = born[row & mask]
+        out[2, i] = dies[row & mask]
 
 
 @compile_kernel

@@ -18,6 +18,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
+from penstock.join.row_kernels import read_rows
 from penstock.state import (
     ALWAYS,
     I32,
@@ -25,8 +26,10 @@ from penstock.state import (
     Mask,
     NewFile,
     RingColumn,
+    RowLines,
     Segment,
     SpilledColumn,
+    allocate,
     empty_codes,
     make_ring_column,
     ring_move,
@@ -203,9 +206,11 @@ class StoredRows:
         """Birth and death of rows that are still stored."""
         return ring_take(self.born, ids), ring_take(self.dies, ids)
 
-    def read_span(self, first: int, end: int) -> tuple[I64, I64]:
-        """Birth and death of the rows from `first` to before `end`."""
-        return ring_read(self.born, first, end), ring_read(self.dies, first, end)
+    def read_span(self, first: int, end: int) -> RowLines:
+        """The ids, births and deaths of the rows from `first` to before `end`."""
+        lines = allocate(3 * (end - first), np.int64).reshape(3, end - first)
+        read_rows(self.born, self.dies, first, lines)
+        return lines
 
     def read_births(self, ids: I64) -> I64:
         return ring_take(self.born, ids)

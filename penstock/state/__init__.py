@@ -35,7 +35,7 @@ from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.nested_columns import make_ring_column
 from penstock.state.number_map import NumberMap
-from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, RowBuffer, find_equal_pairs
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, RowLines, find_equal_pairs
 from penstock.state.renumbering import Renumbering
 from penstock.state.sizes import format_size, parse_size
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
@@ -71,7 +71,7 @@ __all__ = [
     "ProbeTarget",
     "Renumbering",
     "RingColumn",
-    "RowBuffer",
+    "RowLines",
     "RowsWindow",
     "Segment",
     "SortedIndex",

@@ -16,8 +16,8 @@ NO_AGE_LIMIT: I64 = np.empty(0, np.int64)
 """For probes without a limit on the age of a row."""
 
 ProbeOut = tuple[I64, I64, I64, I64]
-RowBuffer = tuple[NDArray[np.int64], I64, I64]
-"""Ids, births and deaths of rows."""
+RowLines = NDArray[np.int64]
+"""Rows, a column for each: lines of ids, a line of births, a line of deaths."""
 InterestOut = tuple[I64, I64, I64, I64, I32]
 
 
@@ -73,13 +73,13 @@ class ProbeBuffer:
     def __init__(self, block: int) -> None:
         self.block = block
         self._out: ProbeOut = (*(np.empty(block, np.int64) for _ in range(4)),)  # type: ignore[assignment]
-        self._row_buffers: dict[int, RowBuffer] = {}
+        self._row_buffers: dict[int, RowLines] = {}
         self._interest_out: InterestOut = (*self._out, np.empty(block, np.int32))
 
-    def get_row_buffer(self, width: int) -> RowBuffer:
+    def get_row_buffer(self, width: int) -> RowLines:
         """Room for a block of rows with so many ids, and their lifetimes."""
         if width not in self._row_buffers:
-            self._row_buffers[width] = np.empty((width, self.block), np.int64), self._out[2], self._out[3]
+            self._row_buffers[width] = np.empty((width + 2, self.block), np.int64)
         return self._row_buffers[width]
 
     def iter_blocks(

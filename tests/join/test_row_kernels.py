@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, count_star, extend_rows
+from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, count_star, extend_rows, read_rows
 from penstock.state import NONE, chain_append
 
 
@@ -31,18 +31,18 @@ def test_rows_extended_by_chain(seed: int) -> None:
     )
     ids_first = bool(seed % 2)
     lines = width + max(1, len(row_ids))
-    out = np.zeros((lines, room), np.int64), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    out = np.zeros((lines + 2, room), np.int64)
     found, at, row, rows = 0, 0, NONE, []
     while at < probes:
         found, at, row = extend_rows(
             ids, born, dies, at, row, place, ring, head, following, 63, base, limit, row_born, row_dies, fresh, False,
-            row_ids, ids_first, found, *out,
+            row_ids, ids_first, found, out,
         )  # fmt: skip
         if at < probes:
             assert found == room
-            rows += np.vstack([out[0], out[1:]]).T.tolist()
+            rows += out.T.tolist()
             found = 0
-    rows += np.vstack([out[0], out[1:]]).T[:found].tolist()
+    rows += out.T[:found].tolist()
     expected = []
     for probe in range(probes):
         code = ring[probe] if place == NONE else ring[ids[0, probe] & 63]
@@ -52,6 +52,14 @@ def test_rows_extended_by_chain(seed: int) -> None:
                 one, two = ids[:, probe].tolist(), row_ids[:, other].tolist() if len(row_ids) else [other]
                 expected.append([*(one + two if ids_first else two + one), low, high])
     assert rows == expected
+
+
+@pytest.mark.parametrize(("first", "rows"), [(0, 0), (3, 1), (14, 5), (35, 16)])
+def test_rows_read_from_rings(first: int, rows: int) -> None:
+    born, dies, out = np.arange(16), 100 - np.arange(16), np.zeros((3, rows), np.int64)
+    read_rows(born, dies, first, out)
+    ids = np.arange(first, first + rows)
+    assert (out == [ids, ids % 16, 100 - ids % 16]).all()
 
 
 @pytest.mark.parametrize("seed", range(10))
