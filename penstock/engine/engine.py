@@ -196,8 +196,8 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         [{'x': 7, '_ts': 4}]
         """
         arrived = self._relations.streams.prepare_rows(data)
-        promises = self._relations.streams.resolve_frontiers(frontiers or {})
-        self._memory.make_room(arrived, self._subscriptions.list_delivering())
+        promises = self._relations.streams.resolve_frontiers(frontiers) if frontiers else []
+        self._memory.make_room(arrived, self._subscriptions.list_delivering)
         with self._guard.change(), self._subscriptions.deliver_early():
             deliveries = self._subscriptions.take(self._feed(arrived, promises))
         self._guard.complete_change()

@@ -16,7 +16,7 @@ limit nothing is counted before `Engine.metrics` asks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -110,15 +110,18 @@ class MemoryControl:
 
     # ── a push ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def make_room(self, arrived: Collection[ArrivedRows], delivering: Collection[JoinOperator] = ()) -> None:
+    def make_room(
+        self, arrived: Collection[ArrivedRows], list_delivering: Callable[[], Collection[JoinOperator]] = tuple
+    ) -> None:
         """Give memory back if a push would come near the limit. ResourceError if it would pass it.
 
-        `delivering` are the joins whose results leave during the push.
+        `list_delivering` lists the joins whose results leave during the push.
         """
         if self.limit is None:
             return
         incoming = sum(_estimate_bytes(rows) for rows in arrived)
         used = self._count_held(incoming) + self._reserve + incoming
+        delivering = list_delivering()
         joins = [join for join in self._components.joins if join not in delivering]
         results = self._forecast.estimate_bytes(joins, self._list_arrivals(arrived), self._threshold - used)
         if not self._added:  # it was counted now; the process shall have about what was counted

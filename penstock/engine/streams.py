@@ -165,7 +165,7 @@ class StreamRegistry:
 
     def prepare_rows(self, data: Mapping[str, TableData]) -> list[ArrivedRows]:
         """Check the rows of a push. Nothing is fed yet: one table that does not fit refuses all of them."""
-        if not isinstance(data, Mapping):
+        if not isinstance(data, (dict, Mapping)):  # the test for a dict is faster
             raise self._make_mapping_error(data)
         sources = [(self[name], table) for name, table in data.items()]
         read = [(source, read_table(source.stream.name, table, source.stream.schema)) for source, table in sources]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.join.early_reader import EarlyReader
 from penstock.join.leaf_store import LeafStore
-from penstock.ops import Batch, Inlet, SourceOperator, compute_bound, find_cut, has_ready
+from penstock.ops import LAST_INSTANT, Batch, Inlet, SourceOperator, compute_bound, find_cut, has_ready
 from penstock.state import ALWAYS, FOREVER
 
 
@@ -58,6 +58,8 @@ class JoinInputs:
 
     def has_reached_limit(self) -> bool:
         """Whether everything up to the limit has been read, and nothing up to it can come any more."""
+        if self.limit >= LAST_INSTANT:
+            return False
         frontier = compute_bound(self._inlets, whole=False)
         ahead = frontier if self.early is None else self.early.done
         return min(self.done, ahead) >= self.limit < frontier and not has_ready(self._inlets, self.limit)

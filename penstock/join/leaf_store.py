@@ -135,6 +135,8 @@ class LeafStore:
         born = kept.take(times)
         payload = {name: kept.read(columns, name) for name in self.rows.columns}
         first = self.append(born, self._compute_expirations(born, kept.wanted), kept.codes, payload, kept.wanted)
+        if self.late_ends is None:
+            return kept.chosen
         if isinstance(self.late_ends, RowsWindow):
             parts = self.late_ends.encode_partitions([columns[name] for name in self.partition], times.size)
             ids = np.full(times.size, NONE, np.int64)

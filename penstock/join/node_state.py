@@ -118,7 +118,9 @@ class NodeState:
         self, bound: int, renumbered: Mapping[str, Renumbering], filter_demanded: Callable[[JoinRows], JoinRows]
     ) -> None:
         """Drop rows that are dead or no longer demanded, if there are enough of them or leaf rows have new ids."""
-        changed = {place: renumbered[a] for place, a in enumerate(self._plan.aliases) if a in renumbered}
+        changed: dict[int, Renumbering] = {}
+        if renumbered:
+            changed = {place: renumbered[a] for place, a in enumerate(self._plan.aliases) if a in renumbered}
         if not (self.table.needs_rebuild or changed or self._is_mostly_dead()):
             return
         self._marked_rows = 0

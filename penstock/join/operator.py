@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
 from penstock.join.join_snapshot import SavedJoin, restore_windows, save_join
 from penstock.join.leaf_node import LeafNode
+from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import MatchBatch
 from penstock.join.running_trees import Migration, RunningTrees
 from penstock.join.sharing.member import Member
@@ -99,7 +100,7 @@ class JoinOperator:
 
     @property
     def tree(self) -> JoinTree:
-        return self.trees.tree
+        return self.shared_join.tree
 
     @property
     def done(self) -> int:
@@ -149,7 +150,9 @@ class JoinOperator:
 
     def _run(self, budget: int) -> int:
         shedding = self.tree.shedding
-        with nullcontext() if shedding is None else shedding.measure_turn():
+        if shedding is None:
+            return self._run_turn(budget)
+        with shedding.measure_turn():
             return self._run_turn(budget)
 
     def _run_turn(self, budget: int) -> int:
@@ -219,7 +222,7 @@ class JoinOperator:
     ) -> None:
         restore_windows(self.shared_join, windows, column_gaps, sets)
         for alias, rows in relations.items():
-            self._store(alias, rows)
+            self._store(self.tree.stores[alias], rows)
         if self.tree.policy.lazy and not any(member.emits_ends for member in self.shared_join.members):
             if self.tables is not None:
                 self.tables.move(done)
@@ -296,18 +299,18 @@ class JoinOperator:
         for alias, batches in arrived.items():
             stores[alias].end_batch()
             if batches:
-                self._store(alias, concat(batches))
+                self._store(stores[alias], concat(batches))
         return taken
 
-    def _store(self, alias: str, arrived: Batch) -> None:
+    def _store(self, store: LeafStore, arrived: Batch) -> None:
         """Store the rows that arrived in a leaf, and the ends of rows of a relation."""
-        store, ends = self.tree.stores[alias], None
+        ends = None
         if isinstance(arrived, Changes):
             ends = arrived.take(np.flatnonzero(arrived.signs < 0))
             arrived = arrived.take(np.flatnonzero(arrived.signs > 0))
         if ROW_NUMBER in store.plan.columns:
             arrived = replace(arrived, columns={**arrived.columns, ROW_NUMBER: pa.array(arrived.numbers)})
-        batch, wanted = self.shared_join.admission.admit(alias, arrived, self.shared_join.interest)
+        batch, wanted = self.shared_join.admission.admit(store.alias, arrived, self.shared_join.interest)
         store.ingest(batch.times, batch.columns, wanted, batch.numbers)
         if ends is not None and len(ends):
             store.end_rows(ends.numbers, ends.times)

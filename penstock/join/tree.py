@@ -90,13 +90,15 @@ class JoinTree:
             self.context, self.find_policy, self.completion, self.stateless, self._discarded
         )
         self.early_node: EarlyNode | None = None
-        self._joins: list[JoinNode] = []
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
             self.root = EddyNode(plan.root, self.context, self.policy)
+            self._nodes: list[TreeNode] = list(self.root.stems.values())
+            self._joins: list[JoinNode] = []
             return
         self.root = self._build_node(plan.root, None)
-        self._joins = [part for part in walk_nodes(self.root) if isinstance(part, JoinNode)]
+        self._nodes = list(walk_nodes(self.root))
+        self._joins = [part for part in self._nodes if isinstance(part, JoinNode)]
         if self.shedding is None:
             self._gate_control.add_gates(self.root)
         for node in self.walk_joins():
@@ -307,7 +309,7 @@ class JoinTree:
         if renumbered:
             for alias in first_rows.keys() & renumbered.keys():
                 first_rows[alias] = renumbered[alias].map_mark(first_rows[alias])
-        for node in self.walk_nodes():
+        for node in self._nodes:
             node.purge(bound, renumbered)
         self.completion.apply_renumbering(renumbered)
 
@@ -370,7 +372,7 @@ class JoinTree:
 
     def walk_nodes(self) -> Iterator[TreeNode]:
         """Leaves and joins, children first."""
-        return iter(self.root.stems.values()) if isinstance(self.root, EddyNode) else walk_nodes(self.root)
+        return iter(self._nodes)
 
     def walk_leaves(self) -> Iterator[LeafNode]:
         """The leaves."""

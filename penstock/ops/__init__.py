@@ -60,7 +60,7 @@ from penstock.ops.rank.operator import RankOperator
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.set_operation import SetOperationOperator
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
+from penstock.ops.time_merge import LAST_INSTANT, compute_bound, find_cut, has_ready
 from penstock.ops.time_window.hopping import WindowOperator
 from penstock.ops.time_window.session import SessionOperator
 from penstock.ops.timed_outer_join import TimedOuterJoinOperator
@@ -73,6 +73,7 @@ __all__ = [
     "EVALUATION_ERRORS",
     "FAR_AHEAD",
     "INSERTS",
+    "LAST_INSTANT",
     "AggregateOperator",
     "Batch",
     "Changes",

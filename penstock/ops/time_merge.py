@@ -15,7 +15,7 @@ from penstock.ops.protocol import Inlet, Outlet
 from penstock.state import ALWAYS, FOREVER
 
 _FIRST_INSTANT = int(ALWAYS) + 1
-_LAST_INSTANT = int(FOREVER) - 1
+LAST_INSTANT = int(FOREVER) - 1
 
 
 def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
@@ -26,7 +26,7 @@ def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
 
 def clamp_time(instant: int) -> int:
     """The instant, clamped to the first and the last one."""
-    return max(min(instant, _LAST_INSTANT), _FIRST_INSTANT)
+    return max(min(instant, LAST_INSTANT), _FIRST_INSTANT)
 
 
 def has_ready(inlets: Sequence[Inlet], bound: int) -> bool:

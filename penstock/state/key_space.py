@@ -112,9 +112,10 @@ class KeySpace:
 
     def _is_recycling_due(self) -> bool:
         regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
-        return any(
-            table.live_count > regrowth * self._live_after_recycle.get(key, least) for key, table in self._list_tables()
-        )
+        for key, table in self._list_tables():
+            if table.live_count > regrowth * self._live_after_recycle.get(key, least):
+                return True
+        return False
 
     def _list_part_codes(self, key: Key) -> Iterable[I64]:
         """The codes of a key that codes of longer keys are made of."""

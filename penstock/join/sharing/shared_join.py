@@ -73,7 +73,9 @@ class SharedJoin:
 
     @property
     def tree(self) -> JoinTree:
-        return self.trees.tree
+        if self._has_changes:
+            self._update_tree()
+        return self._trees.tree
 
     @property
     def shape(self) -> PlanShape:
