@@ -58,7 +58,7 @@ class NewSource:
     outlet: Buffer
 
 
-@dataclass(frozen=True)
+@dataclass
 class ArrivedRows:
     """Rows of a push that fit their stream, before they are fed."""
 

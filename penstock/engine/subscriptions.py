@@ -83,7 +83,7 @@ class Subscription:
         return f"Subscription({self.query!r}, {self.function!r})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Deliveries:
     """The results of a push for subscriptions, and the other results."""
 

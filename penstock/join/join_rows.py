@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.state import I32, I64, RowLines, concat_arrays, gather
 
 
-@dataclass(frozen=True)
+@dataclass
 class JoinRows:
     """`ids[i]` are the row ids in the i-th alias of the node; payload stays in the leaves until it is read."""
 

@@ -102,7 +102,7 @@ class MatchOrigin:
     """The aliases of the early node that found the combinations; None for the root."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class MatchBatch:
     """New combinations of a join in temporal order, with everything that its members read of them.
 

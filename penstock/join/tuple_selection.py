@@ -21,7 +21,7 @@ from penstock.state import I32, I64, KeySpace, Mask
 _NO_NULL_CODES: Mapping[int, int] = {}
 
 
-@dataclass(frozen=True)
+@dataclass
 class TupleSelection:
     """The tuples of a batch that are stored: positions (None for all), codes by class, and codes of interest."""
 

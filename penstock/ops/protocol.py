@@ -30,7 +30,7 @@ END_TIME = f"{HIDDEN}end"
 """The column with the time at which a row will leave, of rows whose end is known when they enter."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """Rows in temporal order. Results have times and columns only; see `StreamRows` and `Changes` for the others."""
 
@@ -61,7 +61,7 @@ class Batch:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class StreamRows(Batch):
     """Rows of a stream. `numbers` are their arrival numbers: they tell equal rows apart."""
 
@@ -69,7 +69,7 @@ class StreamRows(Batch):
     numbers: I64 = field()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Changes(Batch):
     """Changes of an answer. `signs`: +1 where a row enters, -1 where it leaves.
 

@@ -20,12 +20,14 @@ T = TypeVar("T", bound=np.generic)
 
 def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
     """Write rows first, first + 1, … of a ring, wrapping at its end."""
-    at, size = first & (len(ring) - 1), len(ring)
-    if at + len(values) <= size:
-        ring[at : at + len(values)] = values
+    size = len(ring)
+    at = first & (size - 1)
+    end = at + len(values)
+    if end <= size:
+        ring[at:end] = values
     else:
         ring[at:] = values[: size - at]
-        ring[: at + len(values) - size] = values[size - at :]
+        ring[: end - size] = values[size - at :]
 
 
 def ring_parts(ring: NDArray[T], first: int, end: int) -> tuple[NDArray[T], NDArray[T]]:
