@@ -51,15 +51,16 @@ class Budgets:
             found |= others
             waiting += [self._registry[name] for name in sorted(others)]
 
-    def _iter_scopes(self) -> Iterator[BudgetScope]:
-        yield from filter(None, (self._engine_scope, *self._query_scopes.values()))
+    def _list_scopes(self) -> Sequence[BudgetScope]:
+        scopes = self._engine_scope, *self._query_scopes.values()
+        return [scope for scope in scopes if scope is not None]
 
     def set(self, budget: Budget | None, only: RunningQuery | None) -> None:
         """Bind every query, or one and those that share its joins; None frees them. See `check_set`."""
         scope = None if budget is None else BudgetScope(budget, self._timer)
         chosen = list(self._registry if only is None else self._iter_sharers(only))
         if only is None:
-            for former in self._iter_scopes():
+            for former in self._list_scopes():
                 former.lift()
             self._engine_scope, self._query_scopes = scope, {}
         else:
@@ -147,11 +148,11 @@ class Budgets:
             scope.release(running.joins)
 
     def begin(self) -> None:
-        for scope in self._iter_scopes():
+        for scope in self._list_scopes():
             scope.begin()
 
     def end(self) -> None:
-        for scope in self._iter_scopes():
+        for scope in self._list_scopes():
             scope.end()
 
     def join_budgets(self, running: RunningQuery) -> list[JoinBudget]:

@@ -162,6 +162,13 @@ class Reader:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def read(self, until: int) -> list[Batch]:
+        buffer, number = self.buffer, self.batch
+        if number + 1 == buffer.next_number and not self._row:  # most often one batch waits, and all of it is read
+            batch = buffer[number]
+            if batch.times[-1] <= until:
+                self.batch += 1
+                buffer.free_read()
+                return [batch]
         return self._consume(lambda batch: _count_until(batch.times, until))
 
     def take(self, limit: int) -> list[Batch]:

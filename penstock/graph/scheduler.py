@@ -101,6 +101,10 @@ class GraphScheduler:
     def _execute(self, node: Node) -> None:
         self.ran[node.id] = node
         done = node.operator.run(self._batch)
+        if self.on_step is not None or self.deliver_after:
+            self._show_step(node, done)
+
+    def _show_step(self, node: Node, done: int) -> None:
         if self.on_step is not None:
             self.on_step(node, done)
         if node.id in self.deliver_after:
@@ -122,7 +126,10 @@ class GraphScheduler:
         if not self._ready:
             return next(filter(None, map(self.find_enabler, self._topology.idle_candidates)), None)
         places, turn = self._topology.places, self._next_turn
-        found = min(filter(self.has_work, self._ready), key=lambda state: (places[state] < turn, places[state]))
+        if len(self._ready) == 1:  # it waits for no other
+            (found,) = self._ready
+        else:
+            found = min(filter(self.has_work, self._ready), key=lambda state: (places[state] < turn, places[state]))
         self._next_turn = places[found] + 1
         return found
 

@@ -191,7 +191,7 @@ class LeafIndexes:
     def find_chains(self, key: Key, base: int, limit: int) -> ChainTarget:
         """The chains by a key over the rows in a range of ids."""
         index, rows = self._get_chains(key), self._rows
-        return ChainTarget(
+        return (
             index.head, index.next_older, rows.capacity - 1, base, limit, rows.born, rows.dies, NO_MARKS,
             self._expiry.in_order, NO_LINES,
         )  # fmt: skip

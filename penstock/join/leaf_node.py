@@ -105,7 +105,7 @@ class LeafNode:
         return self.store.rows.codes(class_id, rows.ids[0])
 
     def find_codes(self, class_id: int) -> KeyColumn:
-        return KeyColumn(0, self.store.rows.code_ring(class_id))
+        return 0, self.store.rows.code_ring(class_id)
 
     def find_chains(self, key: Key, *, old_only: bool) -> ChainTarget | None:
         """The chains of the leaf's rows by a key; None if it takes more than the chains to find a key's rows."""

@@ -33,7 +33,7 @@ class NodeReader:
     def find_codes(self, class_id: int) -> KeyColumn:
         """Where the codes of the rows in a class are."""
         place = self._class_places[class_id]
-        return KeyColumn(place, self._stores[place].rows.code_ring(class_id))
+        return place, self._stores[place].rows.code_ring(class_id)
 
     def refresh_expirations(self, rows: JoinRows) -> JoinRows:
         """The rows with the deaths in ROWS windows that are known by now."""

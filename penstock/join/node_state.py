@@ -65,7 +65,7 @@ class NodeState:
 
     def find_codes(self, rows: JoinRows) -> KeyColumn:
         """The key codes of rows of the node."""
-        return self._reader.find_codes(self.key[0]) if len(self.key) == 1 else KeyColumn(NONE, self.encode_keys(rows))
+        return self._reader.find_codes(self.key[0]) if len(self.key) == 1 else (NONE, self.encode_keys(rows))
 
     def insert_absent(self, rows: JoinRows) -> int:
         """Add the rows that the state does not hold; returns how many."""

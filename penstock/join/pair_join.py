@@ -53,6 +53,8 @@ class PairJoin:
         by_chains: list[tuple[TreeNode, JoinRows, ChainTarget]] = []
         others: list[Iterator[JoinRows]] = []
         for side, some, other, old_only in ((driver, rows, lazy, False), (lazy, lazy_rows, driver, True)):
+            if not len(some):
+                continue
             target = self._find_chains(other, old_only=old_only)
             if target is None:
                 others.append(self.extend(side, some, old_only=old_only))
@@ -73,8 +75,6 @@ class PairJoin:
         out = buffer.get_row_buffer(len(self._plan.aliases))
         found = 0
         for side, rows, target in halves:
-            if not len(rows):
-                continue
             if len(key) == 1:
                 line, codes = side.find_codes(key[0])
             else:

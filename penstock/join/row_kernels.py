@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,15 @@ def read_rows(born: I64, dies: I64, first: int, out: ID_LINES) -> None:
 
 
 @compile_kernel
+def write_lifetimes(born: I64, dies: I64, first: int, born_ring: I64, dies_ring: I64) -> None:
+    """Write births and deaths of the rows first, first + 1, … of a leaf to their rings."""
+    mask = born_ring.size - 1
+    for i in range(born.size):
+        born_ring[(first + i) & mask] = born[i]
+        dies_ring[(first + i) & mask] = dies[i]
+
+
+@compile_kernel
 def append_rows(
     ids: ID_LINES, born: I64, dies: I64, place: int, code_ring: I32, first: int, fresh: bool,
     codes: I32, row_born: I64, row_dies: I64, row_ids: ID_LINES, row_fresh: U8, head: I64, following: I64,
@@ -140,26 +149,11 @@ def count_star(
         end[one] += 1
 
 
-class KeyColumn(NamedTuple):
-    """The key codes of some rows: those of the leaf rows in a line of their ids, or (line NONE) one per row."""
+KeyColumn = tuple[int, I32]
+"""The key codes of some rows: those of the leaf rows in a line of their ids, or (line NONE) one per row."""
 
-    line: int
-    codes: I32
-
-
-class ChainTarget(NamedTuple):
-    """A chain index and the rows it refers to, as `extend_rows` reads them."""
-
-    head: I64
-    following: I64
-    mask: int
-    base: int
-    limit: int
-    born: I64
-    dies: I64
-    fresh: U8
-    fifo: bool
-    ids: ID_LINES
+ChainTarget = tuple[I64, I64, int, int, int, I64, I64, U8, bool, ID_LINES]
+"""A chain index and the rows it refers to: the arguments of `extend_rows` from `head` to `row_ids`."""
 
 
 NO_MARKS: U8 = np.empty(0, np.uint8)

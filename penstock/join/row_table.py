@@ -81,13 +81,14 @@ class RowTable:
 
     def append(self, rows: JoinRows, key: KeyColumn, code_limit: int) -> None:
         """As `insert`, for rows with a tuple of this batch."""
+        line, ring = key
         if self._lines is not None:
-            codes = key.codes if key.line == NONE else ring_take(key.codes, rows.ids[key.line])
+            codes = ring if line == NONE else ring_take(ring, rows.ids[line])
             self.insert(rows, codes, code_limit, fresh=True)
             return
         first = self._make_room(len(rows), code_limit)
         append_rows(
-            rows.ids, rows.born, rows.dies, key.line, key.codes, first, True,
+            rows.ids, rows.born, rows.dies, line, ring, first, True,
             self._codes, self._born, self._dies, self._ids, self._fresh, self._head, self._next_older,
         )  # fmt: skip
 
@@ -128,9 +129,9 @@ class RowTable:
         if self._lines is not None:
             return None
         fresh = self._fresh if old_only else NO_MARKS
-        return ChainTarget(
-            self._head, self._next_older, _NO_RING, 0, self.size, self._born, self._dies, fresh, False, self._ids
-        )
+        return (
+            self._head, self._next_older, _NO_RING, 0, self.size, self._born, self._dies, fresh, False, self._ids,
+        )  # fmt: skip
 
     def _make_target(self, old_only: bool) -> ProbeTarget:
         fresh = self._fresh if old_only else self._fresh[:0]

@@ -18,7 +18,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from penstock.join.row_kernels import read_rows
+from penstock.join.row_kernels import read_rows, write_lifetimes
 from penstock.state import (
     ALWAYS,
     I32,
@@ -87,8 +87,7 @@ class StoredRows:
         self.end += born.size
         if self._viewers:
             self._materialize_viewers(self.base)
-        ring_write(self.born, first, born)
-        ring_write(self.dies, first, dies)
+        write_lifetimes(born, dies, first, self.born, self.dies)
         for id_, ring in self._codes.items():
             ring_write(ring, first, codes[id_])
         for name, column in self.columns.items():

@@ -21,7 +21,9 @@ LAST_INSTANT = int(FOREVER) - 1
 def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
     """The last instant that may be read."""
     frontier = min([inlet.frontier for inlet in inlets])
-    return clamp_time(frontier - 1 if whole else frontier)
+    if whole:
+        frontier -= 1
+    return frontier if _FIRST_INSTANT <= frontier <= LAST_INSTANT else clamp_time(frontier)
 
 
 def clamp_time(instant: int) -> int:

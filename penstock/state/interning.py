@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
 from penstock.state.maintenance import SHIPPED
 
-_INT64 = pa.int64()
-
 
 def empty_codes(capacity: int) -> I32:
     return np.full(capacity, NONE, np.int32)
@@ -141,7 +139,7 @@ class NumberInterner:
 
 def _to_words(values: pa.Array) -> I64:
     """The values as 64-bit integers, equal exactly where the values are equal (-0.0 is 0.0, all NaN are equal)."""
-    if values.null_count == 0 and len(values) and values.type == _INT64:
+    if isinstance(values, pa.Int64Array) and values.null_count == 0 and len(values):
         return np.frombuffer(values.buffers()[1], np.int64, len(values), 8 * values.offset)
     if pa.types.is_floating(values.type):
         floats = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0

@@ -7,7 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from penstock.join.row_kernels import NO_LINES, NO_MARKS, append_rows, count_star, extend_rows, read_rows
+from penstock.join.row_kernels import (
+    NO_LINES,
+    NO_MARKS,
+    append_rows,
+    count_star,
+    extend_rows,
+    read_rows,
+    write_lifetimes,
+)
 from penstock.state import NONE, chain_append
 
 
@@ -55,11 +63,14 @@ def test_rows_extended_by_chain(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "rows"), [(0, 0), (3, 1), (14, 5), (35, 16)])
-def test_rows_read_from_rings(first: int, rows: int) -> None:
-    born, dies, out = np.arange(16), 100 - np.arange(16), np.zeros((3, rows), np.int64)
-    read_rows(born, dies, first, out)
+def test_rows_written_to_rings_and_read(first: int, rows: int) -> None:
+    born, dies, out = np.zeros(16, np.int64), np.zeros(16, np.int64), np.zeros((3, rows), np.int64)
     ids = np.arange(first, first + rows)
-    assert (out == [ids, ids % 16, 100 - ids % 16]).all()
+    write_lifetimes(2 * ids, 3 * ids, first, born, dies)
+    assert np.count_nonzero(born) == np.count_nonzero(ids)
+    assert (born[ids % 16] == 2 * ids).all()
+    read_rows(born, dies, first, out)
+    assert (out == [ids, 2 * ids, 3 * ids]).all()
 
 
 @pytest.mark.parametrize("seed", range(10))
