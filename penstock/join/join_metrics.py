@@ -106,7 +106,7 @@ def _describe_state(node: JoinNode, driver: str | None) -> str:
     lacks = "" if node.complete else ", not complete yet"
     if node.gate is None or not node.gate.closed:
         return f"keeps its rows{lacks}"
-    return f"keeps its rows of {len(node.gate):,} keys that {driver} demands{lacks}"
+    return f"keeps its rows of {node.gate.describe()} that {driver} demands{lacks}"
 
 
 def _describe_suppressed(suppressed: Mapping[str, int]) -> Properties:

@@ -19,7 +19,8 @@ from penstock.join.join_rows import JoinRows, make_rows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node_reader import NodeReader
 from penstock.join.node_state import NodeState
-from penstock.join.probes import ProbeResult, Probes
+from penstock.join.probes import ProbeResult, Probes, make_full_intervals
+from penstock.join.range_probes import ProbeRanges
 from penstock.join.row_kernels import ChainTarget, KeyColumn
 from penstock.join.tree_context import TreeContext
 from penstock.plan import Key, LeafPlan, StoredRange
@@ -64,7 +65,7 @@ class LeafNode:
     def _may_suspend(self) -> bool:
         if self._context.interest is not None:
             return False
-        return any(gate.closed and (gate.empty or gate.project_key(self.plan.classes)) for gate in self.gates)
+        return any(gate.closed and (gate.empty or gate.restricts(self.plan)) for gate in self.gates)
 
     def resume(self, rows: JoinRows) -> None:
         """Suspended rows are demanded now."""
@@ -97,6 +98,14 @@ class LeafNode:
     def read_living(self) -> JoinRows:
         """All rows, dead rows that are not purged yet included."""
         return self._make_rows(np.arange(self._context.first_row(self.plan.alias), self.store.rows.end))
+
+    def find_in_ranges(self, by: StoredRange, ranges: ProbeRanges) -> JoinRows:
+        """The rows whose number lies in one of some ranges, suspended rows included."""
+        span = self.store.id_range(self._context.first_row(self.plan.alias), old_only=False)
+        lifetimes, scratch = make_full_intervals(ranges.lows.size), self._context.probe_buffer
+        blocks = self.store.indexes.probe_range(by, ranges, *lifetimes, span, scratch)
+        found = [block.row for block in blocks]
+        return self._make_rows(np.unique(np.concatenate(found)) if found else np.empty(0, np.int64))
 
     def filter_demanded(self, rows: JoinRows) -> JoinRows:
         return filter_demanded(self, rows)

@@ -44,9 +44,10 @@ class PairJoin:
         self._context = context
         self.compared = 0
         """Pairs that `extend_among` compares if it is a nested loop."""
-        self._range = None if plan.key else find_range_condition(plan)
+        self.range = None if plan.key else find_range_condition(plan)
+        """The range condition by which partners are found, if there is no key."""
         for child in (left, right):
-            child.ordered_by = None if self._range is None else orient_range(self._range, child.plan.aliases)
+            child.ordered_by = None if self.range is None else orient_range(self.range, child.plan.aliases)
 
     def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
@@ -113,9 +114,9 @@ class PairJoin:
         other = self._right if side is self._left else self._left
         key_codes = {id_: side.codes(id_, rows) for id_ in self._plan.key}
         ranges = None
-        if self._range is not None:
+        if self.range is not None:
             read = self._context.make_reader(side.plan, rows)
-            ranges = compute_probe_ranges(self._range, other.plan.aliases, read)
+            ranges = compute_probe_ranges(self.range, other.plan.aliases, read)
         interest = self._context.find_interest(self._plan)
         interests = born_after = None
         if interest is not None:

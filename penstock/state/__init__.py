@@ -35,6 +35,7 @@ from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.nested_columns import make_ring_column
 from penstock.state.number_map import NumberMap
+from penstock.state.number_ranges import NumberRanges
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, RowLines, find_equal_pairs
 from penstock.state.renumbering import Renumbering
 from penstock.state.sizes import format_size, parse_size
@@ -66,6 +67,7 @@ __all__ = [
     "Mask",
     "NewFile",
     "NumberMap",
+    "NumberRanges",
     "PairBlock",
     "ProbeBuffer",
     "ProbeTarget",

@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from law_support import CHUNKS, list_seeds, make_engine
 
 from penstock.join import JoinNode, JoinRows, JoinTree, TreeNode
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.suppression import read_codes
 from penstock.testing.query_text import random_plan
 
 COLUMNS = ("k0", "k1", "k2")
@@ -138,7 +137,7 @@ class Reference:
             for gate in node.gates:
                 found = [self.mns(gate, row) for row in rows]
                 batch = self.as_rows(node, rows)
-                admitted = gate.find_demanded(node.plan.classes, partial(read_codes, node, batch), len(rows))
+                admitted = gate.find_demanded(node.plan, node, batch)
                 wanted = np.array([not mns for mns in found], np.bool_)
                 assert (admitted == wanted if gates_exact else admitted >= wanted).all(), (node.plan.tree, gate.key)
                 for mns in itertools.chain.from_iterable(found):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from law_support import CHUNKS, list_seeds
-from migration_runs import draw_migration_run, draw_small_run, draw_theta_run, to_eddy_plan
+from migration_runs import draw_migration_run, draw_range_gate_run, draw_small_run, draw_theta_run, to_eddy_plan
 
 import penstock as ps
 
@@ -41,6 +41,15 @@ def test_states_and_gates_change_while_running(chunk: int) -> None:
 def test_missing_rows_of_theta_joins_are_completed(chunk: int) -> None:
     for seed in list_seeds(chunk)[::4]:
         run = draw_theta_run(seed)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::2])
+def test_gates_by_ranges_match_oracle(chunk: int) -> None:
+    """Joins of joins by bands and inequalities: gates close, open and change sides while numbers are demanded."""
+    for seed in list_seeds(chunk)[::2]:
+        run = draw_range_gate_run(seed)
         fault = run.find_fault()
         assert fault is None, f"{run}\n{fault}"
 

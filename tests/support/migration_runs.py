@@ -167,3 +167,24 @@ def draw_theta_run(seed: int) -> MigrationRun:
         pace=rng.choice((0, 0, 0.2)),
         maintenance=rng.choice((SMALLEST, STRESS_MAINTENANCE)),
     )
+
+
+def draw_range_gate_run(seed: int) -> MigrationRun:
+    """Gates over joins that meet their sibling by a range, which close, open and change sides."""
+    run, rng = draw_theta_run(seed), random.Random(f"range gates {seed}")
+    case = random_case(
+        seed, sources=rng.choice((3, 4, 4, 5)), shape=("theta", "mixed"), tables=rng.random() < 0.1, emit="",
+        span=rng.choice((6, 20, 1000)), windows=rng.choice((("range",), ("partition", "range", "rows"))),
+        rows=rng.choice((8, 14)), full=True, domain=rng.choice((4, 12)), limit=600, late=False,
+        nulls=rng.choice((0, 0.1)),
+    )  # fmt: skip
+    return replace(
+        run,
+        case=case,
+        state=rng.choice(("jit", "jit", "auto", "none")),
+        plan=rng.choice((None, case.plan)),
+        migrate_chance=rng.choice((0, 0, 0.2, 0.4)),
+        policy_chance=rng.choice((0, 0, 0.2)),
+        swap_chance=rng.choice((0, 0.2, 0.5)),
+        state_chance=rng.choice((0, 0.3)),
+    )

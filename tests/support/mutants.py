@@ -25,7 +25,7 @@ from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_table import RowTable
 from penstock.join.state_control import StateControl
-from penstock.state import CodeSet
+from penstock.state import CodeSet, NumberRanges
 
 
 def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:
@@ -225,17 +225,29 @@ def trust_filter_for_new_keys(patch: pytest.MonkeyPatch) -> None:
     """A false positive of the Bloom filter is not resumed."""
     add = Gate.add
 
-    def lossy(self: Gate, codes_of: Any, rows: int) -> Any:
-        known = self._filters[self.key].has([codes_of(i) for i in self.key]) if self.key in self._filters else None
-        new = add(self, codes_of, rows)
+    def lossy(self: Gate, driver: Any, rows: Any) -> Any:
+        codes = [driver.codes(i, rows) for i in self.key]
+        known = self._filters[self.key].has(codes) if self.key in self._filters else None
+        new = add(self, driver, rows)
         if known is None:
             return new
-        seen = set(zip(*(codes_of(i)[known].tolist() for i in self.key), strict=True))
-        fresh = list(zip(*(column.tolist() for column in new.values()), strict=True))
+        seen = set(zip(*(column[known].tolist() for column in codes), strict=True))
+        fresh = list(zip(*(column.tolist() for column in new.codes.values()), strict=True))
         kept = np.array([key not in seen for key in fresh], np.bool_)
-        return {i: column[kept] for i, column in new.items()}
+        return replace(new, size=np.count_nonzero(kept), codes={i: column[kept] for i, column in new.codes.items()})
 
     patch.setattr(Gate, "add", lossy)
+
+
+def add_ranges_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    """New ranges of a gate let later rows through, but what was held back in them is not resumed."""
+    add = NumberRanges.add
+
+    def silent(self: NumberRanges, lows: Any, highs: Any) -> Any:
+        known, new = len(self), add(self, lows, highs)
+        return new if not known else tuple(part[:0] for part in new)
+
+    patch.setattr(NumberRanges, "add", silent)
 
 
 def ignore_shed_probes(patch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,10 @@ the route up to its SteM, for the share of the tuples of the other SteMs that it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import SAMPLE_ROWS, GateReview, GateSample, GateWork, pays_off
 from penstock.join.demand.sampling import choose_places
-from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode
@@ -58,7 +56,7 @@ class EddyGates:
                 self._add_demand(gate, alias, self._stems[alias].fresh_rows())
 
     def _add_demand(self, gate: Gate, alias: str, rows: JoinRows) -> None:
-        gate.add(partial(read_codes, self._stems[alias], rows), len(rows))
+        gate.add(self._stems[alias], rows)
 
     def filter_demanded(
         self, node: LeafNode | JoinNode, rows: JoinRows, stem: LeafNode, ahead: tuple[str, ...]
@@ -68,7 +66,7 @@ class EddyGates:
             gate = self.gates.get(alias)
             if gate is not None and gate.closed and len(rows):
                 before = len(rows)
-                rows = rows.take(gate.find_demanded(stem.plan.classes, partial(read_codes, node, rows), before))
+                rows = rows.take(gate.find_demanded(stem.plan, node, rows))
                 stem.suppressed["empty" if gate.empty else "type I"] += before - len(rows)
         return rows
 
@@ -116,7 +114,7 @@ class EddyGates:
             if other == alias or not len(store) or store.table is not None:
                 continue
             rows = stem.expand(other, store.rows.base + choose_places(len(store), SAMPLE_ROWS))
-            admitted = gate.find_demanded(stem.plan.classes, partial(read_codes, stem, rows), len(rows))
+            admitted = gate.find_demanded(stem.plan, stem, rows)
             refused = 1.0 - float(admitted.mean()) if len(rows) else 0.0
             saved += refused * self._estimate_cost(other, alias) * store.tuples_read
             weight += store.tuples_read

@@ -2,7 +2,8 @@
 
 A gate stands over the lazy child of a join; its sibling, the driver, opens it key by key. A row below the gate is built
 only if its projection on the gate's key is demanded. At a leaf this is the JIT paper's Type I test, at the gated node
-its Type II test; if the projection is empty, the test is whether any key is demanded (the ∅ case).
+its Type II test; if the projection is empty, the test is whether any key is demanded (the ∅ case). A join without a key
+may have demand of another kind: see `range_gate`.
 
 Law: demand may be too large, never too small, and it must not grow unnoticed, because rows that were held back have to
 be built when their key is demanded. A Bloom filter alone grows unnoticed: each added key also admits other keys. It is
@@ -12,16 +13,35 @@ needs no key code; a row that it admits is tested exactly, which also measures i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
 
-from penstock.plan import Key
+from penstock.join.join_rows import JoinRows
+from penstock.join.range_probes import ProbeRanges
+from penstock.plan import Key, StoredRange, SubPlan
 from penstock.state import I32, BloomFilter, CodeSet, KeySpace, Maintenance, Mask
 
-CodeReader = Callable[[int], I32]
-"""The codes of some rows in a class."""
+
+class RowSource(Protocol):
+    """A node whose rows are tested or demand others."""
+
+    @property
+    def plan(self) -> SubPlan: ...
+    def codes(self, class_id: int, rows: JoinRows) -> I32: ...
+
+
+@dataclass(frozen=True)
+class NewDemand:
+    """What is demanded from now on: keys, each once, as codes by class, or ranges of a number of the lazy child."""
+
+    size: int
+    """The number of keys or ranges."""
+    codes: Mapping[int, I32] = field(default_factory=dict)
+    ranges: tuple[StoredRange, ProbeRanges] | None = None
+
 
 DemandFilter = Literal["exact", "bloom"]
 """How demand is tested."""
@@ -55,22 +75,33 @@ class Gate:
         self._sets = {part: CodeSet() for part in parts if part not in (key, ())}
         self._filters = {part: BloomFilter(maintenance) for part in parts if part} if demand_filter == "bloom" else {}
 
+    def make_empty(self, below: Iterable[frozenset[int]]) -> Gate:
+        """A gate of the same kind without demand, for the parts with some classes."""
+        return Gate(self.key, below, self.keys, self.maintenance)
+
     def project_key(self, classes: frozenset[int]) -> Key:
         return tuple(id_ for id_ in self.key if id_ in classes)
 
-    def find_demanded(self, classes: frozenset[int], read: CodeReader, rows: int) -> Mask:
-        """Which rows of a part below the gate are demanded."""
-        self.tested += rows
-        part = self.project_key(classes)
-        if part == ():
-            return np.full(rows, not self.empty)
-        parts = [read(id_) for id_ in part]
-        if part not in self._filters:
-            return self._test_exactly(part, parts, rows)
-        passed = self._filters[part].has(parts)
+    def restricts(self, part: SubPlan) -> bool:
+        """Whether the gate distinguishes rows of a part below it."""
+        return bool(self.project_key(part.classes))
+
+    def find_demanded(self, part: SubPlan, source: RowSource, rows: JoinRows) -> Mask:
+        """Which rows of a part below the gate are demanded: rows of `source`, or the part's share of them."""
+        self.tested += len(rows)
+        if self.restricts(part):
+            return self._find_restricted(part, source, rows)
+        return np.full(len(rows), not self.empty)
+
+    def _find_restricted(self, part: SubPlan, source: RowSource, rows: JoinRows) -> Mask:
+        key = self.project_key(part.classes)
+        parts = [source.codes(id_, rows) for id_ in key]
+        if key not in self._filters:
+            return self._test_exactly(key, parts, len(rows))
+        passed = self._filters[key].has(parts)
         places = np.flatnonzero(passed)
-        passed[places] = self._test_exactly(part, [codes[places] for codes in parts], places.size)
-        self.undemanded += rows - int(np.count_nonzero(passed))
+        passed[places] = self._test_exactly(key, [codes[places] for codes in parts], places.size)
+        self.undemanded += len(rows) - int(np.count_nonzero(passed))
         self.wrongly_passed += places.size - int(np.count_nonzero(passed))
         return passed
 
@@ -78,11 +109,14 @@ class Gate:
         demanded = self._demanded if part == self.key else self._sets[part]
         return demanded.has(self.keys.encode(part, list(parts), rows, insert=False))
 
-    def add(self, read: CodeReader, rows: int) -> dict[int, I32]:
-        """Demand the keys of driver rows; returns the new ones, each once, as codes per class."""
-        self.entered += rows
-        parts = {id_: read(id_) for id_ in self.key}
-        full = self.keys.encode(self.key, list(parts.values()), rows, insert=True)
+    def add(self, driver: RowSource, rows: JoinRows) -> NewDemand:
+        """Demand what matches driver rows; returns what was not demanded before."""
+        self.entered += len(rows)
+        return self._add_demand(driver, rows)
+
+    def _add_demand(self, driver: RowSource, rows: JoinRows) -> NewDemand:
+        parts = {id_: driver.codes(id_, rows) for id_ in self.key}
+        full = self.keys.encode(self.key, list(parts.values()), len(rows), insert=True)
         new = self._demanded.add(full)
         distinct, places = np.unique(full, return_index=True)
         chosen = places[np.isin(distinct, new)]
@@ -90,7 +124,7 @@ class Gate:
         for part, demanded in self._sets.items():
             demanded.add(self.keys.encode(part, [fresh[id_] for id_ in part], chosen.size, insert=True))
         self._add_to_filters(fresh)
-        return fresh
+        return NewDemand(chosen.size, fresh)
 
     def _add_to_filters(self, new: dict[int, I32]) -> None:
         """Add keys to the filters. A filter that is too small for its keys is rebuilt."""
@@ -107,6 +141,10 @@ class Gate:
 
     def __len__(self) -> int:
         return len(self._demanded)
+
+    def describe(self) -> str:
+        """How much is demanded."""
+        return f"{len(self):,} keys"
 
     @property
     def false_positives(self) -> dict[str, float] | None:

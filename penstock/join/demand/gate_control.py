@@ -11,13 +11,13 @@ which closes once the new driver is complete.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
+from penstock.join.demand.range_gate import RangeGate
 from penstock.join.demand.sides import (
     SideReview,
     estimate_size,
@@ -26,7 +26,6 @@ from penstock.join.demand.sides import (
     restart_review,
     review_sides,
 )
-from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree_context import TreeContext
@@ -80,11 +79,17 @@ class GateControl:
         self._register_gates(node.driver, above)
         if isinstance(lazy, JoinNode) and self._may_have_gate(lazy):
             if lazy.gate is None:
-                below = (part.plan.classes for part in walk_nodes(lazy))
-                demand, maintenance = self._find_policy(lazy.plan).demand, self._context.maintenance
-                lazy.gate = Gate(node.plan.key, below, self._context.keys, maintenance, demand)
+                lazy.gate = self._make_gate(node, lazy)
             above = (*above, lazy.gate)
         self._register_gates(lazy, above)
+
+    def _make_gate(self, node: JoinNode, lazy: JoinNode) -> Gate:
+        """A gate by the key of a join, or by its range if it has no key but a range."""
+        if node.pair.range is not None:
+            return RangeGate(node.pair.range, lazy.plan.aliases, self._context)
+        below = (part.plan.classes for part in walk_nodes(lazy))
+        demand, maintenance = self._find_policy(lazy.plan).demand, self._context.maintenance
+        return Gate(node.plan.key, below, self._context.keys, maintenance, demand)
 
     def _may_have_gate(self, child: TreeNode) -> bool:
         if not isinstance(child, JoinNode) or child.state_key is None:
@@ -169,10 +174,10 @@ class GateControl:
         if closed:
             rows = driver.read_living()
             rows = driver.filter_demanded(rows.take(rows.dies > bound))
-            gate.add(partial(read_codes, driver, rows), len(rows))
+            gate.add(driver, rows)
             if not always:
                 newest = rows.take(np.arange(len(rows))[-since.driver_rows_per_batch :])
-                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._context.stores)
+                sample = sample_gate(lazy, gate, driver, newest, self._context.stores)
                 closed = pays_off(sample, since, closed=was_closed)
         gate.closed = closed
         lazy.changes += closed != was_closed

@@ -10,19 +10,17 @@ built fewer rows in total than the work is worth is not measured.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.sampling import choose_places, expand_sample
-from penstock.join.demand.suppression import read_codes
+from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
-from penstock.state import I32
 
 Stores = Mapping[str, LeafStore]
 
@@ -129,12 +127,12 @@ def pays_off(sample: GateSample, work: GateWork, *, closed: bool) -> bool:
     return spared > MARGIN * (cost + TEST_COST * sample.scanned * work.batches)
 
 
-def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> GateSample:
-    """Measure a gate on some of the tuples; `newest` are the codes of about one batch of driver rows."""
+def sample_gate(lazy: JoinNode, gate: Gate, driver: TreeNode, newest: JoinRows, stores: Stores) -> GateSample:
+    """Measure a gate on some of the tuples; `newest` are about one batch of driver rows."""
     above = [other for other in lazy.gates if other is not gate and other.closed]
     leaves = [part for part in walk_nodes(lazy) if isinstance(part, LeafNode)]
-    brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
-    brief.add(newest, rows)
+    brief = gate.make_empty(leaf.plan.classes for leaf in leaves)
+    brief.add(driver, newest)
     unused = weight = 0.0
     seen: dict[JoinNode, float] = defaultdict(float)
     bound: dict[JoinNode, float] = defaultdict(float)
@@ -145,15 +143,14 @@ def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: 
             continue
         weight += stored.end
         for node, found, scale in expand_sample(lazy, alias, ids, ()):
-            codes = partial(read_codes, node, found)
-            tests = [~gate.find_demanded(node.plan.classes, codes, len(found))]
-            tests += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
+            tests = [~gate.find_demanded(node.plan, node, found)]
+            tests += [each.find_demanded(node.plan, node, found) for each in above]
             refused = scale * int(np.count_nonzero(np.logical_and.reduce(tests)))
             unused += _compute_weight(node) * refused / ids.size * stored.end
             seen[node] += scale * len(found)
             through = np.ones(len(found), np.bool_)
             for leaf in find_sought_leaves(node, gate):
-                through &= brief.find_demanded(leaf.plan.classes, codes, len(found))
+                through &= brief.find_demanded(leaf.plan, node, found)
             bound[node] += scale * int(np.count_nonzero(through))
     sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
     return GateSample(unused / weight if weight else 0.0, sought)
@@ -161,13 +158,18 @@ def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: 
 
 def find_sought_leaves(node: JoinNode, gate: Gate) -> list[LeafNode]:
     """The leaves whose rows must match a new key of the gate for a row of the node to be read in `resume_rows`."""
-    bound = [child for child in (node.driver, node.lazy) if gate.project_key(child.plan.classes)]
+    bound = [child for child in (node.driver, node.lazy) if gate.restricts(child.plan)]
     if len(bound) > 1 and isinstance(bound[1], JoinNode):
         bound.pop()
     leaves = (part for child in bound for part in walk_nodes(child) if isinstance(part, LeafNode))
-    return [leaf for leaf in leaves if gate.project_key(leaf.plan.classes)]
+    return [leaf for leaf in leaves if gate.restricts(leaf.plan)]
 
 
 def _compute_weight(node: JoinNode) -> float:
-    """The cost of a row, mostly the coding of its key; a row with a key of two classes costs 1."""
-    return (2 + (0 if node.state is None else len(node.state.key))) / 4
+    """The cost of a row, mostly the coding of its key or its place in a sorted index.
+
+    A row with a key of two classes costs 1, and so does one that is sorted.
+    """
+    if node.state is None:
+        return 0.5
+    return (2 + (len(node.state.key) if node.ordered_by is None else 2)) / 4

@@ -7,15 +7,13 @@ lazy sibling.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.join.demand.gate import CodeReader, Gate
-from penstock.join.demand.suppression import read_codes
+from penstock.join.demand.gate import Gate, NewDemand, RowSource
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.leaf_node import LeafNode
 from penstock.join.probes import Probes, make_full_intervals
 
@@ -27,18 +25,18 @@ def demand_from_lazy(node: JoinNode, driver_rows: JoinRows) -> None:
     """Open the gate of a node's lazy child for the keys of driver rows."""
     lazy, gate = node.lazy, node.lazy.gate
     if gate is not None and gate.closed and len(driver_rows):
-        build_demanded(lazy, gate, partial(read_codes, node.driver, driver_rows), len(driver_rows))
+        build_demanded(lazy, gate, node.driver, driver_rows)
 
 
-def build_demanded(lazy: TreeNode, gate: Gate, codes: CodeReader, rows: int) -> None:
-    """Build the rows held back for the keys of some driver rows, and let later rows with these keys through.
+def build_demanded(lazy: TreeNode, gate: Gate, driver: RowSource, rows: JoinRows) -> None:
+    """Build the rows held back that some driver rows demand, and let later rows that these demand through.
 
     If no join from here down keeps rows or has a closed gate, there is nothing to build: the driver rows look all up.
     """
-    gate.demand_requests += rows
+    gate.demand_requests += len(rows)
     resume_all = gate.empty
-    new = gate.add(codes, rows)
-    if lacks_rows(lazy) and (resume_all or any(column.size for column in new.values())):
+    new = gate.add(driver, rows)
+    if new.size and lacks_rows(lazy):
         resume_rows(lazy, gate, new, resume_all=resume_all)
 
 
@@ -51,10 +49,10 @@ def lacks_rows(node: TreeNode) -> bool:
     return node.state is not None or closed or lacks_rows(node.left) or lacks_rows(node.right)
 
 
-def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) -> JoinRows:
-    """All demanded rows of a node below the gate whose projection is among the new keys; they are stored afterwards.
+def resume_rows(node: TreeNode, gate: Gate, new: NewDemand, *, resume_all: bool) -> JoinRows:
+    """All demanded rows of a node below the gate whose projection is newly demanded; they are stored afterwards.
 
-    Every child with a class of the gate's key is resumed first. If nothing was demanded before, all children are
+    Every child whose rows the gate distinguishes is resumed first. If nothing was demanded before, all children are
     (`resume_all`, the thaw after an ∅-MNS).
     """
     if isinstance(node, LeafNode):
@@ -64,11 +62,11 @@ def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) 
     resumed = {
         child: resume_rows(child, gate, new, resume_all=resume_all)
         for child in (node.left, node.right)
-        if resume_all or gate.project_key(child.plan.classes)
+        if resume_all or gate.restricts(child.plan)
     }
     if node.driver in resumed:  # its new rows open the gate of its sibling, so the join must start from them
         demand_from_lazy(node, resumed[node.driver])
-    start, other = (node.driver, node.lazy) if node.driver in resumed else (node.lazy, node.driver)
+    start, other = (node.driver, node.lazy) if _starts_from_driver(node, gate, resumed) else (node.lazy, node.driver)
     if isinstance(other, LeafNode) and other in resumed and node.plan.key and not resume_all:
         found = node.pair.extend_among(start, resumed[start], other, resumed[other])
     else:
@@ -80,12 +78,25 @@ def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) 
     return rows
 
 
-def _find_bound_rows(leaf: LeafNode, gate: Gate, new: KeyCodes) -> JoinRows:
-    """The rows of a leaf whose projection on the gate's key is among the new keys."""
-    part = gate.project_key(leaf.plan.classes)
-    if not part:
+def _starts_from_driver(node: JoinNode, gate: Gate, resumed: Container[TreeNode]) -> bool:
+    """Whether the driver's rows are joined with those of the lazy child: where both are resumed, those that are fewer.
+
+    A lazy child that is a join has rows that the driver's rows demanded only now.
+    """
+    if node.driver not in resumed or node.lazy not in resumed:
+        return node.driver in resumed
+    return not isinstance(node.lazy, LeafNode) or gate.restricts(node.driver.plan) or not gate.restricts(node.lazy.plan)
+
+
+def _find_bound_rows(leaf: LeafNode, gate: Gate, new: NewDemand) -> JoinRows:
+    """The rows of a leaf whose projection is newly demanded."""
+    if not gate.restricts(leaf.plan):
         return leaf.read_living()
-    distinct = np.unique(np.stack([new[id_] for id_ in part]), axis=1)
+    if new.ranges is not None:
+        leaf.sought += new.size
+        return leaf.find_in_ranges(*new.ranges)
+    part = gate.project_key(leaf.plan.classes)
+    distinct = np.unique(np.stack([new.codes[id_] for id_ in part]), axis=1)
     key_codes = dict(zip(part, distinct, strict=True))
     leaf.sought += distinct.shape[1]
     probes = Probes(key_codes, *make_full_intervals(distinct.shape[1]), from_leaves=True)

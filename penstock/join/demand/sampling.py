@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode, TreeNode
@@ -50,5 +48,5 @@ def expand_sample(
 def _admit(node: TreeNode, rows: JoinRows, gates: Sequence[Gate]) -> JoinRows:
     for gate in gates:
         if gate.closed and len(rows):
-            rows = rows.take(gate.find_demanded(node.plan.classes, partial(read_codes, node, rows), len(rows)))
+            rows = rows.take(gate.find_demanded(node.plan, node, rows))
     return rows

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Protocol
 
-from penstock.join.demand.gate import Gate
+from penstock.join.demand.gate import Gate, RowSource
 from penstock.join.join_rows import JoinRows
-from penstock.plan import SubPlan
-from penstock.state import I32
 
 
-class GatedNode(Protocol):
+class GatedNode(RowSource, Protocol):
     """The part of a node that the test for demand uses."""
 
     gate: Gate | None
     gates: tuple[Gate, ...]
-
-    @property
-    def plan(self) -> SubPlan: ...
-    def codes(self, class_id: int, rows: JoinRows) -> I32: ...
-
-
-def read_codes(node: GatedNode, rows: JoinRows, class_id: int) -> I32:
-    return node.codes(class_id, rows)
 
 
 def filter_demanded(node: GatedNode, rows: JoinRows, suppressed: Counter[str] | None = None) -> JoinRows:
@@ -32,7 +21,7 @@ def filter_demanded(node: GatedNode, rows: JoinRows, suppressed: Counter[str] | 
     for gate in node.gates:
         if gate.closed and len(rows):
             before = len(rows)
-            rows = rows.take(gate.find_demanded(node.plan.classes, partial(read_codes, node, rows), before))
+            rows = rows.take(gate.find_demanded(node.plan, node, rows))
             if suppressed is not None:
                 kind = "empty" if gate.empty else "type II" if gate is node.gate else "type I"
                 suppressed[kind] += before - len(rows)
