@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from penstock.cql import format_duration
 from penstock.engine.parts import JoinQueryPart
+from penstock.expr import find_aliases, to_sql
 from penstock.join import Slice, list_slices
 from penstock.ops import OperatorId
-from penstock.plan import rename_leaves
+from penstock.plan import rename_aliases, rename_leaves
 
 _MAX_LISTED = 10
 
@@ -30,7 +31,7 @@ def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> li
             if interest is not None and interest.uses_bits:
                 sets = f"{len(interest.sets):,} combinations of these occur"
                 lines.append(f"  {sets}, too many to number those of results: each result has one bit for each set")
-            lines += [f"  {line}" for line in _format_slices(part, time_type)]
+            lines += [f"  {line}" for line in (*_format_tests(part), *_format_slices(part, time_type))]
     return lines
 
 
@@ -68,6 +69,13 @@ def _format_readers(part: JoinQueryPart) -> Iterator[str]:
         yield f"reads a node of the join of {whole}; it is read by {readers}"
     else:
         yield f"{rename_leaves(early.plan.tree, part.own_aliases)} is read by {readers}"
+
+
+def _format_tests(part: JoinQueryPart) -> list[str]:
+    """The predicates of the join that are wider than those of the query."""
+    wider = part.join.tree.plan.residuals - part.member.need.residuals
+    found = (rename_aliases(expr, part.own_aliases) for expr in wider if find_aliases(expr) <= set(part.own_aliases))
+    return [f"finds the pairs for all of them by {text}" for text in sorted(map(to_sql, found))]
 
 
 def _format_slices(part: JoinQueryPart, time_type: pa.DataType) -> Iterator[str]:

@@ -48,6 +48,8 @@ _OPERATORS = (
     Function("or", logic.make_or, formats.connective("OR", formats.OR), null_type=use_boolean),
     Function("not", logic.make_not, formats.format_not, null_type=use_boolean),
     Function("is_null", logic.make_is_null, formats.is_null(), null_type=None, negated_format=formats.is_null("NOT ")),
+    # The planner's own: whether a test holds or is unknown.
+    Function("is_not_false", logic.make_is_not_false, formats.format_is_not_false, null_type=None),
     # args[0] IN (args[1:])
     Function(
         "in",

@@ -102,6 +102,10 @@ def make_is_null(_call: Call, _constants: Constants) -> Kernel:
     return pc.is_null  # type: ignore[no-any-return]
 
 
+def make_is_not_false(_call: Call, _constants: Constants) -> Kernel:
+    return lambda test: pc.fill_null(test, True)
+
+
 def make_like(call: Call, constants: Constants) -> Kernel:
     pattern = constants[1]
     if pattern is None:

@@ -66,6 +66,10 @@ def is_null(negation: str = "") -> Format:
     return lambda call, write: (f"{write(call.args[0], PREDICATE + 1)} IS {negation}NULL", PREDICATE)
 
 
+def format_is_not_false(call: Call, write: Write) -> TextWithPrecedence:
+    return f"{write(call.args[0], PREDICATE + 1)} IS NOT FALSE", PREDICATE
+
+
 def in_list(negation: str = "") -> Format:
     def write_in(call: Call, write: Write) -> TextWithPrecedence:
         return f"{write(call.args[0], PREDICATE + 1)} {negation}IN ({_write_list(call.args[1:], write)})", PREDICATE

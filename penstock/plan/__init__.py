@@ -15,6 +15,7 @@ from penstock.plan.join_sharing import (
     find_nested_renaming,
     find_shared_renaming,
     groups_one_window,
+    rename_aliases,
     rename_terms,
     widen_window,
 )
@@ -22,6 +23,7 @@ from penstock.plan.migration import classify_states, list_states
 from penstock.plan.outer_join import OuterJoinPart, PreservedSide
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
 from penstock.plan.pictures import draw_svg
+from penstock.plan.predicate_bounds import Bound, Family, combine_bounds, find_bound, find_families
 from penstock.plan.projection import ProjectPart, RelationPart, ViewPart
 from penstock.plan.query import (
     DifferencePart,
@@ -86,6 +88,7 @@ __all__ = [
     "EVENT_TIME",
     "UNLIMITED",
     "Allowances",
+    "Bound",
     "Branch",
     "DifferencePart",
     "DistinctPart",
@@ -94,6 +97,7 @@ __all__ = [
     "EddyRoute",
     "EqualityClass",
     "ExplainNode",
+    "Family",
     "FinalRowsPart",
     "FramePart",
     "GroupPart",
@@ -148,6 +152,7 @@ __all__ = [
     "choose_route",
     "choose_tree",
     "classify_states",
+    "combine_bounds",
     "compute_pull_up_cost",
     "compute_push_down_cost",
     "compute_slice_cost",
@@ -159,7 +164,9 @@ __all__ = [
     "draw_svg",
     "estimate_output_rate",
     "estimate_state_rows",
+    "find_bound",
     "find_distortion",
+    "find_families",
     "find_nested_renaming",
     "find_range_condition",
     "find_shared_renaming",
@@ -181,6 +188,7 @@ __all__ = [
     "plan_body",
     "plan_join",
     "plan_query",
+    "rename_aliases",
     "rename_leaves",
     "rename_terms",
     "replace_subtree",

@@ -3,7 +3,8 @@
 Two joins can be shared if they read the same streams and tables and have equal equality classes. Their windows, filters
 on streams, other predicates and outputs can differ. Two things must agree as well: row-counted windows, because a tuple
 expires by the count of its own window, and filters on static tables. If classes do not connect all items, the
-predicates must also agree; otherwise the shared join would be a cross product.
+predicates must also agree, except for constants that bound the same terms (`predicate_bounds`); otherwise the shared
+join would be a cross product.
 
 A join is nested in another join over more streams if a node of the other's tree joins exactly its streams, with the
 same classes.
@@ -20,6 +21,7 @@ from itertools import permutations, product
 from penstock.cql import UNBOUNDED, Range, Source, Stream, Subquery
 from penstock.expr import Column, Expr, calls_user_function, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
+from penstock.plan.predicate_bounds import find_families
 from penstock.plan.query import GroupPart, JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
@@ -77,7 +79,7 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
     """
 
     def renamed(expr: Expr) -> Expr:
-        return _rename_aliases(expr, renaming)
+        return rename_aliases(expr, renaming)
 
     timed = [s for s in part.sources if not s.is_table and not s.window.ends_late]
     return JoinRequirement(
@@ -190,14 +192,14 @@ def have_equal_classes(part: JoinPart, host: JoinPart, names: Mapping[str, str])
 def have_equal_table_filters(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
     """Both joins read the same rows of their tables."""
     tables = {source.alias for source in host.sources if source.is_table}
-    ours = {(names[alias], _rename_aliases(expr, names)) for alias, expr in part.graph.filters}
+    ours = {(names[alias], rename_aliases(expr, names)) for alias, expr in part.graph.filters}
     return {each for each in ours if each[0] in tables} == {each for each in host.graph.filters if each[0] in tables}
 
 
 def have_bounded_combinations(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
-    """Classes connect all items, or the predicates agree: otherwise the shared join would be a cross product."""
-    ours = {_rename_aliases(expr, names) for expr in part.graph.residuals}
-    return is_connected(host.graph) or ours == set(host.graph.residuals)
+    """Classes connect all items, or the predicates bound the same terms: otherwise it would be a cross product."""
+    ours = (rename_aliases(expr, names) for expr in part.graph.residuals)
+    return is_connected(host.graph) or find_families(ours) == find_families(host.graph.residuals)
 
 
 SHARING_CONDITIONS: tuple[Callable[[JoinPart, JoinPart, Mapping[str, str]], bool], ...] = (
@@ -214,10 +216,11 @@ def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool
 
 def rename_terms(class_: EqualityClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:
     """The terms of a class, in other aliases."""
-    return frozenset((names[alias], _rename_aliases(term, names)) for alias, term in class_.terms)
+    return frozenset((names[alias], rename_aliases(term, names)) for alias, term in class_.terms)
 
 
-def _rename_aliases(expr: Expr, names: Mapping[str, str]) -> Expr:
+def rename_aliases(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression, in other aliases."""
     return rewrite(expr, lambda node: replace(node, alias=names[node.alias]) if isinstance(node, Column) else node)
 
 

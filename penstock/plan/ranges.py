@@ -13,10 +13,9 @@ from datetime import timedelta
 from itertools import combinations
 from math import inf
 
-import pyarrow as pa
-
 from penstock.expr import Call, Column, Expr, Literal
 from penstock.plan.physical import NodePlan
+from penstock.plan.predicate_bounds import is_ordered
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,16 @@ def find_range_condition(node: NodePlan) -> RangeCondition | None:
 
 
 def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:
-    """(x, y, low, high) with low <= x - y <= high, for a predicate over columns of two aliases that implies it."""
+    """(x, y, low, high) with low <= x - y <= high, for a predicate over columns of two aliases that implies it.
+
+    The planner's tests of several bounds (`predicate_bounds`) have the range in which one of the bounds can hold.
+    """
+    if isinstance(predicate, Call) and predicate.op == "is_not_false":
+        yield from _list_differences(predicate.args[0])
+        return
+    if isinstance(predicate, Call) and predicate.op == "or":
+        yield from _unite_differences(predicate.args)
+        return
     if not (isinstance(predicate, Call) and predicate.op in ("<", "<=", ">", ">=")):
         return
     smaller, larger = predicate.args if predicate.op in ("<", "<=") else predicate.args[::-1]
@@ -92,6 +100,19 @@ def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, 
     x_side, y_side = _match_shifted(smaller), _match_shifted(larger)
     if x_side is not None and y_side is not None and x_side[0].alias != y_side[0].alias:
         yield x_side[0], y_side[0], -inf, y_side[1] - x_side[1]
+
+
+def _unite_differences(predicates: tuple[Expr, ...]) -> Iterator[tuple[Column, Column, float, float]]:
+    """As `_list_differences`, for predicates of which one holds, if all bound the same two columns."""
+    found = [next(_list_differences(each), None) for each in predicates]
+    x, y, low, high = found[0] or (None, None, inf, -inf)
+    for each in found:
+        if each is None or {x, y} != {each[0], each[1]}:
+            return
+        bounds = each[2:] if each[0] == x else (-each[3], -each[2])
+        low, high = min(low, bounds[0]), max(high, bounds[1])
+    if x is not None and y is not None and (low > -inf or high < inf):
+        yield x, y, low, high
 
 
 def _match_distance(expr: Expr) -> tuple[Column, Column, float] | None:
@@ -107,10 +128,10 @@ def _match_distance(expr: Expr) -> tuple[Column, Column, float] | None:
 def _match_shifted(expr: Expr) -> tuple[Column, float] | None:
     """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers are ignored."""
     if isinstance(expr, Column):
-        return (expr, 0.0) if _is_ordered(expr.type) else None
+        return (expr, 0.0) if is_ordered(expr.type) else None
     if not isinstance(expr, Call):
         return None
-    if expr.op == "cast" and _is_ordered(expr.type):
+    if expr.op == "cast" and is_ordered(expr.type):
         return _match_shifted(expr.args[0])
     if expr.op in ("+", "-"):
         x, shift = _match_shifted(expr.args[0]), _to_number(expr.args[1])
@@ -125,7 +146,7 @@ def _to_number(expr: Expr) -> float | None:
     """A constant as a number; durations in microseconds."""
     if isinstance(expr, Call) and expr.op == "cast":
         return _to_number(expr.args[0])
-    if not isinstance(expr, Literal) or expr.value is None or not _is_ordered(expr.type):
+    if not isinstance(expr, Literal) or expr.value is None or not is_ordered(expr.type):
         return None
     if isinstance(expr.value, timedelta):
         return float(expr.value / timedelta(microseconds=1))
@@ -133,9 +154,3 @@ def _to_number(expr: Expr) -> float | None:
         return float(expr.value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-
-
-def _is_ordered(type_: pa.DataType) -> bool:
-    """Types whose values map to floats in order."""
-    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
-    return bool(is_number or pa.types.is_timestamp(type_) or pa.types.is_duration(type_))

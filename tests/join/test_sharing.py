@@ -77,7 +77,7 @@ def test_join_not_shared_by_incompatible_queries(other: str) -> None:
     assert joins(eng) == 2
 
 
-def test_theta_join_shared_only_with_equal_predicates() -> None:
+def test_theta_join_shared_only_with_bounds_of_equal_terms() -> None:
     eng = engine()
     less = "SELECT a.x FROM A [RANGE 10] AS a, B [RANGE {}] AS b WHERE a.x < b.x"
     eng.query("p", less.format(10))

@@ -1,6 +1,7 @@
 """The law for crowds: many random queries with their own windows and filters share one join.
 
-They are added, altered and dropped during the run, several between two pushes, with snapshots in between. Queries that
+Their keys are equal, or they bound the same terms by different constants. They are added, altered and dropped during
+the run, several between two pushes, with snapshots in between. Queries that
 run from the start are compared with DuckDB, others with the same query in an engine without sharing. An altered query
 has, from the time on that the engine names, the results of its new text over all tuples, and no others before.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ import law_support
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from bound_runs import draw_bounds
 from law_support import CHUNKS, check_fails, list_seeds, make_engine
 from sharing_mutants import CROWD_MUTANTS, Mutant
 from sharing_runs import SharingRun, run_queries
@@ -44,7 +47,10 @@ class CrowdRun(SharingRun):
     """From when on an altered query misses no result, as the engine says."""
 
 
-def draw_crowd(seed: int, queries: int | None = None) -> CrowdRun:
+Drawn = Callable[[random.Random], str]
+
+
+def draw_crowd(seed: int, queries: int | None, draw_query: Drawn) -> CrowdRun:
     rng = random.Random(f"crowd {seed}")
     run, steps, time = CrowdRun(rng), rng.randint(4, 9), 0
     for _ in range(steps):
@@ -52,11 +58,11 @@ def draw_crowd(seed: int, queries: int | None = None) -> CrowdRun:
         time += 21  # no tuple is late
     for number in range(queries or rng.choice([5, 12, 30])):
         name = f"q{number}"
-        run.texts[name] = _draw_query(rng)
+        run.texts[name] = draw_query(rng)
         run.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
         run.dropped_at[name] = rng.choice([steps, steps, rng.randint(run.added_at[name], steps)])
         if run.dropped_at[name] == steps and run.added_at[name] < steps - 1 and rng.random() < 0.3:
-            run.altered[name] = rng.randint(run.added_at[name] + 1, steps - 1), _draw_query(rng)
+            run.altered[name] = rng.randint(run.added_at[name] + 1, steps - 1), draw_query(rng)
     return run
 
 
@@ -88,6 +94,19 @@ def _draw_query(rng: random.Random) -> str:
     return f"SELECT A.k, A.v AS av, B.v AS bv FROM {items} WHERE {' AND '.join(where)}"
 
 
+def _choose_bounds(seed: int) -> Drawn:
+    """Queries of one run: bounds for two terms, by constants of their own."""
+    column, form = "vd"[seed % 2], ("less", "band", "distance")[seed % 3]
+
+    def draw(rng: random.Random) -> str:
+        where = draw_bounds(rng, form, f"A.{column}", f"B.{column}")
+        where += rng.choice([[], [], [f"A.v > {rng.randrange(5)}"], ["B.d >= 0.5"]])
+        items = f"A [RANGE {rng.randint(1, 50)}], B [RANGE {rng.randint(1, 50)}]"
+        return f"SELECT A.k, A.v AS av, B.v AS bv FROM {items} WHERE {' AND '.join(where)}"
+
+    return draw
+
+
 def build_engine(**options: Any) -> Any:
     eng = make_engine(**options)
     for name, columns in STREAMS.items():
@@ -95,8 +114,8 @@ def build_engine(**options: Any) -> Any:
     return eng
 
 
-def check_crowd(seed: int, queries: int | None = None, sample: int = SAMPLE) -> None:
-    run = draw_crowd(seed, queries)
+def check_crowd(seed: int, queries: int | None = None, sample: int = SAMPLE, draw_query: Drawn = _draw_query) -> None:
+    run = draw_crowd(seed, queries, draw_query)
     rng = run.rng
     options: dict[str, Any] = {
         "state": rng.choice(["eager", "lazy", "jit", "auto", "none"]), "batch": rng.choice([1, 7, 4096])
@@ -148,6 +167,12 @@ def _count_rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
 def test_crowd(chunk: int) -> None:
     for seed in list_seeds(chunk)[::10]:
         check_crowd(seed)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_crowd_of_bounds(chunk: int) -> None:
+    for seed in list_seeds(chunk)[::10]:
+        check_crowd(seed // 10, draw_query=_choose_bounds(seed // 10))
 
 
 @pytest.mark.parametrize("mutant", CROWD_MUTANTS, ids=lambda mutant: mutant.method)

@@ -21,6 +21,8 @@ PREDICATES = (
     "A.lo < B.lo",
     "A.hi >= B.lo AND A.hi <= B.hi AND A.lo <> B.lo",
     "A.k = B.k AND B.lo BETWEEN A.lo AND A.hi",
+    "A.lo + 3 < B.lo OR B.lo > A.lo + 5 OR A.lo + 9 <= B.lo",
+    "COALESCE(A.lo < B.lo, TRUE) AND (A.lo < B.lo OR A.k = 1)",
 )
 
 

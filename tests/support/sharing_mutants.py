@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from penstock.join.node_state import NodeState
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.sharing.row_interest import RowInterest
+from penstock.join.sharing.shared_needs import SharedNeeds
 from penstock.join.stored_rows import StoredRows
+from penstock.plan import combine_bounds
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,28 @@ EARLY_READER_MUTANTS = (
     Mutant(RowInterest, "restrict", lambda self, part, rows, _to: (rows, self.read(part, rows)), (65,)),
     Mutant(NodeState, "roll_back", lambda _self, _marks: None, (680,)),
 )
+
+
+def _test_first_bound(_self: Any, bounds: Any) -> Any:
+    return [bounds[0].predicate]
+
+
+def _test_narrowest_bounds(_self: Any, bounds: Any) -> Any:
+    return [combine_bounds(replace(bound, width=-bound.width) for bound in bounds)]
+
+
+def _test_one_shape(_self: Any, bounds: Any) -> Any:
+    return [combine_bounds(bound for bound in bounds if bound.shape == bounds[0].shape)]
+
+
+def _drop_overflows(_self: Any, bounds: Any) -> Any:
+    return [combine_bounds(replace(bound, may_overflow=False) for bound in bounds)]
+
+
+BOUND_MUTANTS = (
+    Mutant(SharedNeeds, "_combine_family", _test_first_bound, (0, 1, 2)),
+    Mutant(SharedNeeds, "_combine_family", _test_narrowest_bounds, (0, 1, 2)),
+    Mutant(SharedNeeds, "_combine_family", _test_one_shape, (2, 4, 5)),
+    Mutant(SharedNeeds, "_combine_family", _drop_overflows, (19,)),
+)
+"""Detected by `bound_runs.check_bounds`."""

@@ -214,15 +214,16 @@ def run_each_alone(run: SharingRun) -> Iterator[tuple[str, pa.Table]]:
 
 def check_sharing(seed: int) -> None:
     """Check the law for a seed."""
-    _check_sharing_run(seed, draw_sharing_run(seed))
+    check_sharing_run(seed, draw_sharing_run(seed))
 
 
 def check_rows_window_sharing(seed: int) -> None:
     """Check the law for queries with equal ROWS windows."""
-    _check_sharing_run(seed, draw_rows_window_run(seed))
+    check_sharing_run(seed, draw_rows_window_run(seed))
 
 
-def _check_sharing_run(seed: int, run: SharingRun) -> None:
+def check_sharing_run(seed: int, run: SharingRun) -> None:
+    """Check the law for the queries of a run."""
     options = {
         "state": run.rng.choice(["eager", "lazy", "jit", "auto", "none"]),
         "batch": run.rng.choice([1, 7, 4096]),

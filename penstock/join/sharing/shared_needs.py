@@ -1,7 +1,8 @@
 """The needs of all queries that share a join, combined into one plan and one interest.
 
 Law: the plan keeps every column that some query reads and every tuple as long as some query needs it, and tests only
-the predicates that all queries have. Queries with equal filters and the same start form one filter group.
+the predicates that all queries have, or that follow from predicates of each of them. Queries with equal filters and the
+same start form one filter group.
 Cost: adding or removing a query updates counts; the needs of the other queries are not combined again.
 """
 
@@ -16,7 +17,21 @@ from typing import TypeVar
 from penstock.errors import QueryError
 from penstock.expr import Column, Expr, find_aliases, find_columns
 from penstock.join.sharing.interest import GroupWindows, Interest
-from penstock.plan import UNLIMITED, JoinGraph, JoinPart, JoinPlan, JoinRequirement, PlanShape, plan_join, widen_window
+from penstock.plan import (
+    UNLIMITED,
+    Bound,
+    Family,
+    JoinGraph,
+    JoinPart,
+    JoinPlan,
+    JoinRequirement,
+    PlanShape,
+    combine_bounds,
+    find_bound,
+    find_families,
+    plan_join,
+    widen_window,
+)
 from penstock.state import ALWAYS, SHIPPED, Maintenance
 
 
@@ -85,6 +100,8 @@ class SharedNeeds:
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
         self._residuals: Counter[Expr] = Counter()
+        self._families: Counter[Family] = Counter()
+        """In how many queries some predicate of a family is."""
         self._queries: Counter[frozenset[str] | None] = Counter()
 
     @property
@@ -163,6 +180,7 @@ class SharedNeeds:
         _add_counts(self._columns, need.input_columns, by)
         _add_counts(self._shown, need.output_columns, by)
         _add_counts(self._residuals, need.residuals, by)
+        _add_counts(self._families, find_families(need.residuals), by)
         filter_group.count_windows(need.lifetimes, by)
 
     def build_plan(self, tree: PlanShape) -> JoinPlan:
@@ -177,9 +195,23 @@ class SharedNeeds:
         return plan_join(graph, wide, tuple(read), tree)
 
     def list_common_predicates(self) -> tuple[Expr, ...]:
-        """The predicates that all queries have, those of the first query first, in the order of its text."""
+        """The predicates that all queries have, those of the first query first, in the order of its text.
+
+        Where all have one of a family, but none in common, what each of them implies.
+        """
         order = dict.fromkeys((*self.host.graph.residuals, *self._residuals))
-        return tuple(expr for expr in order if self._residuals[expr] == self._count_readers(expr))
+        families: dict[Family, list[Bound]] = {}
+        for bound in map(find_bound, order):
+            if self._families[bound.family] == self._count_readers(bound.predicate):
+                families.setdefault(bound.family, []).append(bound)
+        return tuple(expr for bounds in families.values() for expr in self._combine_family(bounds))
+
+    def _combine_family(self, bounds: Sequence[Bound]) -> list[Expr]:
+        """The predicates that all queries have, or what their predicates imply."""
+        readers = self._count_readers(bounds[0].predicate)
+        common = [bound.predicate for bound in bounds if self._residuals[bound.predicate] == readers]
+        present = (bound for bound in bounds if self._residuals[bound.predicate])  # the first query may have left
+        return common or [combine_bounds(present)]
 
     def _count_readers(self, expr: Expr) -> int:
         """How many queries read all aliases of a predicate."""

@@ -1,0 +1,20 @@
+"""The law for queries that bound the same terms by different constants: they share a join that tests what all imply."""
+
+from __future__ import annotations
+
+import pytest
+from bound_runs import check_bounds
+from law_support import CHUNKS, check_fails, list_seeds
+from sharing_mutants import BOUND_MUTANTS, Mutant
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_bounds(chunk: int) -> None:
+    for seed in list_seeds(chunk)[::3]:
+        check_bounds(seed)
+
+
+@pytest.mark.parametrize("mutant", BOUND_MUTANTS, ids=lambda mutant: mutant.broken.__name__)
+def test_bound_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.apply(monkeypatch)
+    assert any(check_fails(check_bounds, seed) for seed in mutant.seeds)
