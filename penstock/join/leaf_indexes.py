@@ -10,7 +10,7 @@ Cost: O(1) per row and index, and per match when probed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class LeafIndexes:
         for index in self._chains.values():
             index.retract(end, self._rows.end)
         self._sorted = {}
+
+    def keep_columns(self, names: Container[str]) -> None:
+        """Drop the sorted indexes that read columns which are not kept any more."""
+        self._sorted = {by: ordered for by, ordered in self._sorted.items() if all(name in names for name in by.names)}
 
     def resize(self) -> None:
         """The rings of the rows have another capacity."""

@@ -307,3 +307,4 @@ class LeafStore:
                     self.gaps.add(name)
         rows.columns = {name: columns[name] for name in plan.columns}
         self.gaps.retain(rows.columns)
+        self.indexes.keep_columns(rows.columns)

@@ -43,6 +43,11 @@ class StoredRange:
     mirrored: bool
     """Whether the second number has a largest value, not a smallest."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns by which rows are stored."""
+        return (self.column.name,) if self.second is None else (self.column.name, self.second.name)
+
 
 def orient_range(condition: RangeCondition, aliases: Collection[str]) -> StoredRange:
     """How the side with these aliases stores its rows."""

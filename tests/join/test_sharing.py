@@ -441,3 +441,18 @@ def test_emitted_counts_after_queries_are_added() -> None:
             given[name] += results[name].num_rows
     assert all(given.values())
     assert {name: eng.metrics(name)["emitted"] for name in given} == given
+
+
+def test_range_condition_leaves_with_its_query() -> None:
+    """A sorted index read a column that had been dropped with the only query that needs it: KeyError."""
+    eng = engine()
+    text = "SELECT a.x FROM A [RANGE 5] AS a, B [RANGE 5] AS b, C [RANGE 5] AS c WHERE a.x = b.x AND b.v = c.x"
+    eng.query("ranged", text + " AND a.v < c.v", plan="((a c) b)")
+    for time in range(20):
+        if time == 5:
+            eng.query("other", text, plan="((a c) b)")
+        if time == 10:
+            assert joins(eng) == 1
+            eng.drop("ranged")
+        results = eng.push({name: rows((time, 1), (time, time % 3)) for name in "ABC"})
+    assert results["other"].num_rows
