@@ -49,10 +49,10 @@ class LeafIndexes:
         self._keys = keys
         self._expiry = expiry
         self._chains: dict[Key, ChainIndex] = {}
-        self._probed: set[Key] = set()
-        """The keys whose chains were read since the last review ended."""
-        self._reviewed: frozenset[Key] = frozenset()
-        """The keys of the chains that the review which goes on found in use."""
+        self._probed: set[Key | StoredRange] = set()
+        """By what indexes were read since the last review ended."""
+        self._reviewed: frozenset[Key | StoredRange] = frozenset()
+        """The indexes that the review which goes on found in use."""
         self._sorted: dict[StoredRange, SortedIndex] = {}
 
     @property
@@ -87,17 +87,18 @@ class LeafIndexes:
             index.resize(self._rows.capacity, self._rows.base, self._rows.end)
 
     def begin_review(self) -> None:
-        """Drop the chains that no probe has read since the last review; a later probe builds them again."""
-        self._reviewed = frozenset(key for key in self._chains if key in self._probed)
-        self._keep_chains(self._reviewed)
+        """Drop the indexes that no probe has read since the last review; a later probe builds them again."""
+        self._reviewed = frozenset(self._probed)
+        self._keep_indexes(self._reviewed)
 
     def end_review(self) -> None:
-        """Drop the chains that only the samples of this review needed. Chains not read from now on are unused."""
-        self._keep_chains(self._reviewed)
+        """Drop the indexes that only the samples of this review needed. Those not read from now on are unused."""
+        self._keep_indexes(self._reviewed)
         self._probed.clear()
 
-    def _keep_chains(self, keys: frozenset[Key]) -> None:
-        self._chains = {key: index for key, index in self._chains.items() if key in keys}
+    def _keep_indexes(self, used: frozenset[Key | StoredRange]) -> None:
+        self._chains = {key: index for key, index in self._chains.items() if key in used}
+        self._sorted = {by: ordered for by, ordered in self._sorted.items() if by in used}
 
     def list_used_codes(self, key: Key) -> Iterator[I32]:
         """The key codes that stored rows hold."""
@@ -186,6 +187,7 @@ class LeafIndexes:
     ) -> Iterator[PairBlock]:
         """Blocks of (probe, row id) where the row's numbers lie in the probe's ranges."""
         ordered = self._sorted.get(by)
+        self._probed.add(by)
         if ordered is None:
             ordered = self._sorted[by] = SortedIndex()
             self._sort_rows(by, ordered, self._rows.base)

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.join import JoinRows
 from penstock.join.demand import gate_cost
 from penstock.join.demand.range_gate import RangeGate
-from penstock.state import Maintenance
+from penstock.state import Maintenance, SortedIndex
 
 COLUMNS = {"A": ("k", "x"), "B": ("k",), "C": ("k", "lo", "hi"), "D": ("k",)}
 Tuples = dict[str, list[tuple[float | None, ...]]]
@@ -158,3 +158,24 @@ def test_mutant_resume_nothing_in_new_ranges(monkeypatch: pytest.MonkeyPatch) ->
     assert count_results() == 1
     mutants.add_ranges_unnoticed(monkeypatch)
     assert count_results() == 0
+
+
+def test_sorted_index_without_probes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tuples of C were sorted for one tuple of A; when none follow, new ones are not sorted any more."""
+    sorted_rows = 0
+    add = SortedIndex.add
+
+    def count(self: SortedIndex, keys: np.ndarray, *given: Any) -> None:
+        nonlocal sorted_rows
+        sorted_rows += keys.size
+        add(self, keys, *given)
+
+    monkeypatch.setattr(SortedIndex, "add", count)
+    engine = make_engine(BAND)
+    push(engine, 1, {"C": [(1, 10, 0)], "D": [(1,)]})
+    push(engine, 2, {"A": [(1, 50)], "B": [(1,)]})
+    before = sorted_rows
+    for time in range(3, 13):
+        push(engine, time, {"C": [(1, 90, 0)] * 100})
+    assert before < sorted_rows < 600
+    assert push(engine, 13, {"A": [(1, 90)]}) == 1000
