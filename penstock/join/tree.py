@@ -242,10 +242,15 @@ class JoinTree:
 
     def add_sharing(self, plan: JoinPlan) -> None:
         """Continue for more queries, which need none of the stored rows."""
-        if plan != self.plan:
-            for leaf in plan.leaves:
-                self.stores[leaf.alias].update_plan(leaf)
-            self.change_plan(plan)
+        if plan == self.plan:
+            return
+        tested = self.plan.residuals
+        for leaf in plan.leaves:
+            self.stores[leaf.alias].update_plan(leaf)
+        self.change_plan(plan)
+        if not plan.residuals <= tested:  # a query left, and those left have one more predicate in common
+            for node in self.walk_joins():
+                node.drop_unwanted(self._purged_until)
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 

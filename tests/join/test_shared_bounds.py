@@ -147,3 +147,27 @@ def test_test_of_unknown_values_is_no_range() -> None:
     """COALESCE in a query passes NULL, which no range contains."""
     eng = engine(pairs("COALESCE(a.x < b.x, TRUE)"))
     assert [row["x"] for row in push_all(eng, [None, 1, 3], [2])["q0"]] == [None, 1]
+
+
+@pytest.mark.parametrize("state", ["eager", "lazy", "jit", "auto", "none"])
+@pytest.mark.parametrize("wide", ["", " AND ABS(a.x - b.x) < 90"])
+def test_stored_rows_satisfy_predicates_that_become_common(state: str, wide: str) -> None:
+    """A query leaves, and the others have a predicate in common that the rows of a node were not tested with."""
+    items = "A [RANGE 90] AS a, B [RANGE 90] AS b, A [RANGE 90] AS c"
+    text = f"SELECT a.x, b.x AS y FROM {items} WHERE a.d = b.d AND b.d = c.d"
+    narrow = f"{text} AND ABS(a.x - b.x) < 2"
+    eng = engine(state=state)
+    eng.query("wide", text + wide, plan="((a b) c)")
+    eng.query("narrow", narrow)
+    eng.query("filtered", f"{narrow} AND c.x > 3")
+
+    def push(time: int, *values: int) -> pa.Table:
+        table = rows(list(values), time)
+        table = table.set_column(2, "d", pa.array([1.0] * len(values)))
+        return eng.push(dict.fromkeys("AB", table))["narrow"]
+
+    push(1, 1, 2, 50)
+    eng.drop("wide")
+    found = push(2, 60)
+    assert found.num_rows
+    assert all(abs(row["x"] - row["y"]) < 2 for row in found.to_pylist())

@@ -14,6 +14,11 @@ def test_bounds(chunk: int) -> None:
         check_bounds(seed)
 
 
+def test_predicate_that_becomes_common() -> None:
+    """Stored rows of a node did not satisfy the narrower test after the query with the wider one had left."""
+    check_bounds(5604)
+
+
 @pytest.mark.parametrize("mutant", BOUND_MUTANTS, ids=lambda mutant: mutant.broken.__name__)
 def test_bound_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
