@@ -10,7 +10,7 @@ in a group or a partition NULL is a value like another (`null_is_value`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ class KeySpace:
             interners = map(NullableInterner, types, interners)
         self.interners = tuple(interners)
         self._composites: dict[Key, CodeTable] = {}
+        self._tables: dict[Key, Interner | CodeTable] = {(id_,): each for id_, each in enumerate(self.interners)}
+        """All of them, by key."""
         self._live_after_recycle: dict[Key, int] = {}
 
     def code_limit(self, key: Key) -> int:
@@ -89,7 +91,10 @@ class KeySpace:
         return [*self.decode(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
 
     def _get_composite(self, key: Key) -> CodeTable:
-        return self._composites.setdefault(key, CodeTable(self._maintenance.capacity))
+        table = self._composites.get(key)
+        if table is None:
+            table = self._composites[key] = self._tables[key] = CodeTable(self._maintenance.capacity)
+        return table
 
     def recycle(self, used: Callable[[Key], Iterable[I32]]) -> bool:
         """Free the codes that no row uses, if enough were added; `used` yields the codes of a key that rows hold.
@@ -99,20 +104,15 @@ class KeySpace:
         """
         if not self._is_recycling_due():
             return False
-        least, tables = self._maintenance.recycle_codes, dict(self._list_tables())
+        least, tables = self._maintenance.recycle_codes, self._tables
         for key in sorted(tables, key=len, reverse=True):
             tables[key].recycle(_mark_used(tables[key].code_limit, (*used(key), *self._list_part_codes(key))))
             self._live_after_recycle[key] = max(least, tables[key].live_count)
         return True
 
-    def _list_tables(self) -> Iterator[tuple[Key, Interner | CodeTable]]:
-        for id_, interner in enumerate(self.interners):
-            yield (id_,), interner
-        yield from self._composites.items()
-
     def _is_recycling_due(self) -> bool:
         regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
-        for key, table in self._list_tables():
+        for key, table in self._tables.items():
             if table.live_count > regrowth * self._live_after_recycle.get(key, least):
                 return True
         return False
