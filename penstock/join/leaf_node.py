@@ -97,7 +97,7 @@ class LeafNode:
 
     def read_living(self) -> JoinRows:
         """All rows, dead rows that are not purged yet included."""
-        return self._make_rows(np.arange(self._context.first_row(self.plan.alias), self.store.rows.end))
+        return self._make_rows(np.arange(self._context.first_row(self.store.alias), self.store.rows.end))
 
     def find_in_ranges(self, by: StoredRange, ranges: ProbeRanges) -> JoinRows:
         """The rows whose number lies in one of some ranges, suspended rows included."""
@@ -121,7 +121,7 @@ class LeafNode:
         store, demanded = self.store, self.demanded
         if demanded is not None and key == demanded.key:
             return None if store.late_ends else demanded.table.find_chains(old_only=old_only)
-        base, limit = store.id_range(self._context.first_row(self.plan.alias), old_only=old_only)
+        base, limit = store.id_range(self._context.first_row(self.store.alias), old_only=old_only)
         return store.indexes.find_chains(key, base, limit)
 
     def match(self, probes: Probes) -> Iterator[ProbeResult]:
@@ -133,7 +133,7 @@ class LeafNode:
             yield from demanded.probe(probes, None)
             return
         indexes, scratch = self.store.indexes, self._context.probe_buffer
-        span = self.store.id_range(self._context.first_row(self.plan.alias), old_only=probes.old_only)
+        span = self.store.id_range(self._context.first_row(self.store.alias), old_only=probes.old_only)
         key_codes, born, dies = probes.key_codes, probes.born, probes.dies
         if probes.ranges is not None and self.ordered_by is not None:
             blocks = indexes.probe_range(self.ordered_by, probes.ranges, born, dies, span, scratch)

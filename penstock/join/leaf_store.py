@@ -77,6 +77,7 @@ class LeafStore:
 
     def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
         schema = plan.source.schema
+        self.alias = plan.alias
         self.plan = plan
         self.rows = StoredRows(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
         window = plan.source.window
@@ -101,10 +102,6 @@ class LeafStore:
     def keys(self) -> KeySpace:
         """The codes of join keys."""
         return self._keys
-
-    @property
-    def alias(self) -> str:
-        return self.plan.alias
 
     @property
     def nbytes(self) -> int:
