@@ -100,6 +100,8 @@ class GateControl:
 
     def choose_sides_freely(self, bound: int, batches: int) -> None:
         """At the begin of a batch: change sides where that costs nothing, as the new driver can lack no row."""
+        if not self._side_reviews:
+            return
         new_leaves, keys = list_new_leaves(self._context.stores), self._context.keys
         if not new_leaves:
             return
