@@ -17,11 +17,13 @@ from penstock.state import FOREVER, I64, Mask, flatten_column, scan_times, to_ti
 
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The columns of a pushed table in the declared order and types; DataError if they do not fit."""
+    """The columns of a pushed table in the declared order and types, copied; DataError if they do not fit."""
     if not isinstance(data, (pa.Table, pa.RecordBatch)):
         raise DataError(
             "NOT_A_TABLE", f"{name} got a {type(data).__name__}; push a pyarrow.Table or RecordBatch", stream=name
         )
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])  # its columns are copied
     if data.schema.equals(schema):  # names and types as declared
         return _copy_columns(data, schema)
     given = _map_column_positions(name, data)
@@ -37,15 +39,14 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
     return {field.name: _cast_column(name, field, data.column(given[field.name.casefold()])) for field in schema}
 
 
-def _copy_columns(data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The columns of a table with this schema as one array each. A table is copied, so that it may change later.
+def _copy_columns(data: pa.Table, schema: pa.Schema) -> dict[str, pa.Array]:
+    """The columns of a table with this schema as one array each, copied, so that the table may change later.
 
     A record batch gives its columns faster as the fields of a struct.
     """
-    if isinstance(data, pa.Table):
-        batches = data.to_batches()
-        data = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
-    return dict(zip(schema.names, data.to_struct_array().flatten(), strict=True))
+    batches = data.to_batches()
+    copied = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
+    return dict(zip(schema.names, copied.to_struct_array().flatten(), strict=True))
 
 
 def _map_column_positions(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:

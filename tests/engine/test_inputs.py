@@ -246,3 +246,19 @@ def test_names_are_checked_before_a_reader_is_read() -> None:
 def test_table_without_columns_refused(data: Any) -> None:
     with pytest.raises(ps.PenstockError, match=r"\[(NO_COLUMNS|NOT_A_TABLE)\]"):
         ps.Engine().table("rooms", data)
+
+
+@pytest.mark.parametrize("names", [["ts", "x"], ["x", "ts"]], ids=["declared order", "other order"])
+@pytest.mark.parametrize("make", [pa.table, pa.RecordBatch.from_pydict], ids=["table", "record batch"])
+def test_pushed_memory_may_change_later(make: Callable[[Any], Any], names: list[str]) -> None:
+    """A row waits for the other stream while the caller uses the arrays of the push again."""
+    engine = ps.Engine()
+    for stream in "AB":
+        engine.stream(stream, {"ts": "bigint", "x": "bigint"}, time="ts")
+    engine.query("pairs", "SELECT A.x FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x")
+    values = {"ts": np.array([1]), "x": np.array([7])}
+    engine.push({"A": make({name: values[name] for name in names})})
+    values["x"][0], values["ts"][0] = 8, 9
+    assert engine.push({"B": {"ts": [4], "x": [7]}, "A": {"ts": [5], "x": [0]}})["pairs"].to_pylist() == [
+        {"x": 7, "_ts": 4}
+    ]
