@@ -6,16 +6,19 @@ column; `adopt` replaces rows in memory by it. A segment whose rows have all exp
 that still reads it keeps the mapping.
 
 State: the ring of the newer rows, and for each segment its mapping. A segment whose rows were renumbered also has their
-places in the file, 4 bytes per row. Cost: a `take` that reads segments costs one gather per segment and another one to
-put the rows in order.
+places in the file, 4 bytes per row. Cost: a `take` that reads segments sorts its ids, and costs a gather for each MiB
+that it reads and another one to put the rows in order.
 """
 
 from __future__ import annotations
 
+import io
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +27,27 @@ from penstock.state.columns import RingColumn
 from penstock.state.kernels import I32, I64
 from penstock.state.nested_columns import make_ring_column
 
+_BLOCK = 1 << 16
+"""Bytes that are written by one call, and that the system maps around a page that is read."""
+_BLOCKS = 16
+"""The number of blocks that are read before their pages are given back."""
+
 NewFile = Callable[[], Path]
 """Names a file that does not exist yet."""
+
+
+class _BlockWriter(io.FileIO):
+    """A new file that is written block by block: what one call writes may become one large page, mapped as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "xb")
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        written = 0
+        while written < len(view):
+            written += super().write(view[written : written + _BLOCK])
+        return written
 
 
 class SegmentFile:
@@ -35,7 +57,7 @@ class SegmentFile:
         """Write the file; after an error there is none."""
         self.path = path
         try:
-            with path.open("xb") as sink, pa.ipc.new_file(sink, pa.schema([("value", values.type)])) as writer:
+            with _BlockWriter(path) as sink, pa.ipc.new_file(sink, pa.schema([("value", values.type)])) as writer:
                 writer.write_batch(pa.record_batch([values], ["value"]))
             with path.open("rb") as source:
                 self._mapping = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
@@ -45,13 +67,18 @@ class SegmentFile:
         _advise(self._mapping, "MADV_RANDOM")
         self._values = pa.ipc.open_file(pa.py_buffer(self._mapping)).get_batch(0).column(0)
 
-    def take(self, places: I64 | I32) -> pa.Array:
-        """The values at some places. The pages are given back at once: they are in the file and in the system's cache.
+    def take(self, places: I64 | I32) -> list[pa.Array]:
+        """The values at some ascending places, in parts. After each part the pages that it read are given back.
 
-        Otherwise the process would hold them as long as the file exists.
+        Otherwise the process would hold them as long as the file exists: of one row, all pages that the system maps
+        around it.
         """
-        taken = self._values.take(pa.array(places))
-        _advise(self._mapping, "MADV_DONTNEED")
+        blocks = (places * (self.nbytes / len(self._values) / _BLOCK)).astype(np.int64)
+        changes = np.flatnonzero(np.diff(blocks)) + 1
+        taken = []
+        for part in np.split(places, changes[_BLOCKS - 1 :: _BLOCKS]):
+            taken.append(self._values.take(pa.array(part)))
+            _advise(self._mapping, "MADV_DONTNEED")
         return taken
 
     def delete(self) -> None:
@@ -78,7 +105,7 @@ class Segment:
     places: I32 | None = None
     """The places of the rows in the file; None if they are 0, 1, …"""
 
-    def take(self, ids: I64) -> pa.Array:
+    def take(self, ids: I64) -> list[pa.Array]:
         return self.file.take(ids - self.first if self.places is None else self.places[ids - self.first])
 
     def keep(self, kept: I64, first: int) -> Segment:
@@ -148,17 +175,15 @@ class SpilledColumn:
     def take(self, ids: I64) -> pa.Array:
         if self._memory_from is None or not self._segments or bool((ids >= self._memory_from).all()):
             return self._ring.take(ids)
-        ends = np.array([segment.end for segment in self._segments])
-        source = np.searchsorted(ends, ids, side="right")
-        order = np.argsort(source, kind="stable")
-        cuts = np.searchsorted(source[order], np.arange(ends.size + 2))
+        order = np.argsort(ids, kind="stable")
+        ascending = ids[order]
+        cuts = [0, *np.searchsorted(ascending, [segment.end for segment in self._segments])]
         parts = []
-        for place in range(ends.size + 1):
-            own = ids[order[cuts[place] : cuts[place + 1]]]
-            if own.size:
-                parts.append(self._ring.take(own) if place == ends.size else self._segments[place].take(own))
-        if len(parts) == 1:
-            return parts[0]
+        for segment, (start, stop) in zip(self._segments, pairwise(cuts), strict=True):
+            if stop > start:
+                parts += segment.take(ascending[start:stop])
+        if cuts[-1] < ids.size:
+            parts.append(self._ring.take(ascending[cuts[-1] :]))
         back = np.empty(ids.size, np.int64)
         back[order] = np.arange(ids.size)
         return pa.concat_arrays(parts).take(pa.array(back))
