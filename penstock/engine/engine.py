@@ -222,9 +222,11 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         with self._guard.change(), self._join_registry.load():
             self._feed(arrived, promises)
 
-    def _feed(self, arrived: Iterable[ArrivedRows], promises: Iterable[tuple[SourceOperator, int]]) -> Results:
-        for rows in arrived:
-            rows.feed()
+    def _feed(self, arrived: list[ArrivedRows], promises: Iterable[tuple[SourceOperator, int]]) -> Results:
+        """Empties `arrived`, so that the rows are freed when the graph needs them no more."""
+        arrived.reverse()
+        while arrived:
+            arrived.pop().feed()
         for source, frontier in promises:
             source.advance(frontier)
         results = self._cycle.run(self)

@@ -111,7 +111,7 @@ class MatchForecast:
         codes, dies = (np.concatenate([part[place] for parts in leaves for part in parts]) for place in (0, -1))
         firsts = np.cumsum([0, *(sum(part[0].size for part in parts) for parts in leaves)])
         living = np.array([sum(codes.size for codes, _ in old) for old in stored])
-        alive = np.zeros((len(aliases), limit), np.int64)
+        alive = np.zeros((len(aliases), limit), np.int32)
         count_star(leaf[order], times[order], codes, dies, firsts, living, alive, members, counts, most)
         self._known[join] = {
             alias: _KeyCount(each.store, int(most[place]), each.store.tuples_read)

@@ -110,7 +110,7 @@ def append_rows(
 
 @compile_kernel
 def count_star(
-    leaf: I64, times: I64, codes: I32, dies: I64, firsts: I64, living: I64, alive: ID_LINES, members: Any, counts: Any,
+    leaf: I64, times: I64, codes: I32, dies: I64, firsts: I64, living: I64, alive: Any, members: Any, counts: Any,
     most: I64,
 ) -> None:  # fmt: skip
     """Count the combinations of rows with equal codes that new rows make, for several sets of leaves.

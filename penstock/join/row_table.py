@@ -34,6 +34,7 @@ from penstock.state import (
     SortedIndex,
     chain_append,
     empty_codes,
+    grow_array,
     probe_chain,
     ring_take,
 )
@@ -203,10 +204,9 @@ class RowTable:
 
     def _grow(self, need: int) -> None:
         capacity = 1 << (need - 1).bit_length()
-        more = capacity - self._born.size
-        self._codes = np.concatenate([self._codes, empty_codes(more)])
-        self._born = np.concatenate([self._born, np.empty(more, np.int64)])
-        self._dies = np.concatenate([self._dies, np.empty(more, np.int64)])
-        self._next_older = np.concatenate([self._next_older, np.empty(more, np.int64)])
-        self._fresh = np.concatenate([self._fresh, np.zeros(more, np.uint8)])
-        self._ids = np.concatenate([self._ids, np.empty((self._width, more), np.int64)], axis=1)
+        self._codes = grow_array(self._codes, capacity)
+        self._born = grow_array(self._born, capacity)
+        self._dies = grow_array(self._dies, capacity)
+        self._next_older = grow_array(self._next_older, capacity)
+        self._fresh = grow_array(self._fresh, capacity)
+        self._ids = grow_array(self._ids, capacity)

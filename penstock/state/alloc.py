@@ -58,6 +58,13 @@ def concat_arrays(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
     return np.concatenate(parts, axis=axis, out=allocate(prod(shape), parts[0].dtype).reshape(shape))
 
 
+def grow_array(values: NDArray[T], size: int) -> NDArray[T]:
+    """The values followed by zeros, with another size of the last axis. Pages that are not written take no memory."""
+    grown = np.zeros((*values.shape[:-1], size), values.dtype)
+    grown[..., : values.shape[-1]] = values
+    return grown
+
+
 def release_unused() -> None:
     """Return freed memory to the system: that of Arrow's pool, and that of the C library where it can."""
     pa.default_memory_pool().release_unused()

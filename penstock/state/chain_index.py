@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.state.alloc import grow_array
 from penstock.state.columns import ring_read, ring_resize
 from penstock.state.interning import empty_codes
 from penstock.state.kernels import I32, I64, NONE, chain_retract, ring_chain_append
@@ -18,14 +19,19 @@ class ChainIndex:
 
     def __init__(self, capacity: int) -> None:
         self.head: I64 = np.full(capacity, NONE, np.int64)
+        self._heads = self.head
+        """The heads, and space for more of them: it is written when codes need it."""
         self.next_older: I64 = np.full(capacity, NONE, np.int64)
         self.codes: I32 = empty_codes(capacity)
 
     def append(self, first: int, codes: I32, code_limit: int) -> None:
         """Add rows first, first + 1, …; all codes are below `code_limit`."""
-        if code_limit > self.head.size:
-            more = (1 << (code_limit - 1).bit_length()) - self.head.size
-            self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
+        known = self.head.size
+        if code_limit > known:
+            if code_limit > self._heads.size:
+                self._heads = grow_array(self.head, 1 << (code_limit - 1).bit_length())
+            self.head = self._heads[:code_limit]
+            self.head[known:] = NONE
         ring_chain_append(codes, first, self.codes, self.head, self.next_older)
 
     def retract(self, first: int, end: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.state.alloc import grow_array
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
 from penstock.state.maintenance import SHIPPED
 
@@ -72,7 +73,7 @@ class CodeTable:
         used = self._mark_live()
         if self.code_limit == self._values.size and self._counts[1] == 0:
             capacity = 2 * self._values.size
-            self._values = np.concatenate([self._values, np.zeros(capacity - self._values.size, np.int64)])
+            self._values = grow_array(self._values, capacity)
             self._free_codes = np.zeros(capacity, np.int32)
         if 2 * (self.live_count + 1) > self._table.size:
             self._table = empty_codes(2 * self._table.size)

@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.engine import memory
 from penstock.engine.push_cycle import PushCycle
+from penstock.engine.streams import ArrivedRows
 from penstock.errors import PenstockError, QueryError, ResourceError
 from penstock.join import MatchForecast
 from penstock.state import SHIPPED, Maintenance, parse_size, spilled_column
@@ -184,6 +185,19 @@ def test_large_pushes_return_freed_memory(monkeypatch: pytest.MonkeyPatch) -> No
     calls.clear()
     engine.push(make_rows(2, size=200))  # more than a part of 64 of the limit
     assert calls == ["counted", "released", "read", "released"]
+
+
+def test_pushed_rows_are_held_by_the_graph_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    cycle = PushCycle.run
+
+    def run_cycle(*given: Any) -> Any:
+        held.append(sum(isinstance(each, ArrivedRows) for each in gc.get_objects()))
+        return cycle(*given)
+
+    monkeypatch.setattr(PushCycle, "run", run_cycle)
+    make_engine().push(make_rows(0))
+    assert held == [0]
 
 
 # ── refusing ─────────────────────────────────────────────────────────────────────────────────────────────────────
