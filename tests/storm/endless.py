@@ -18,6 +18,7 @@ KINDS = {
     "cells": 20,
     "types": 10,
     "shared": 20,
+    "bounds": 20,
     "counted": 20,
     "nested": 20,
     "grammar": 40,

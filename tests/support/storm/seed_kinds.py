@@ -55,6 +55,12 @@ def _load_shared() -> Check:
     return check_sharing
 
 
+def _load_bounds() -> Check:
+    from bound_runs import check_bounds
+
+    return check_bounds
+
+
 def _load_counted() -> Check:
     from sharing_runs import check_rows_window_sharing
 
@@ -98,6 +104,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "cells": _load_cells,
     "types": _load_types,
     "shared": _load_shared,
+    "bounds": _load_bounds,
     "counted": _load_counted,
     "nested": _load_nested,
     "grammar": _load_grammar,
