@@ -35,7 +35,7 @@ SEEDS: dict[Mutant, int] = {
     mutants.join_new_pairs_twice: 0,
     mutants.hash_complete_keys_lossily: 37,
     mutants.resume_new_rows_only: 1,
-    mutants.swap_freely_over_held_back_rows: 45,
+    mutants.swap_freely_over_held_back_rows: 186,
 }
 
 
