@@ -97,6 +97,7 @@ class MemoryControl:
         if exactly or not self._held or grown * _STEPS > self.limit or self._pushes > _PUSHES:
             self._held, self._added, self._pushes = sum(self.measure().values()), 0, 0
             self._state_rows, self._reserve = state_rows, self._sum_largest_columns()
+            release_unused()  # so that the process has about what is counted
         return self._held + self._added
 
     def _sum_largest_columns(self) -> int:
@@ -124,8 +125,8 @@ class MemoryControl:
         delivering = list_delivering()
         joins = [join for join in self._components.joins if join not in delivering]
         results = self._forecast.estimate_bytes(joins, self._list_arrivals(arrived), self._threshold - used)
-        if not self._added:  # it was counted now; the process shall have about what was counted
-            release_unused()
+        if not self._added:  # it was counted now
+            release_unused()  # what the forecast has freed
         if used + results > self._threshold:
             self._give_back(incoming + results)
             if self._held + incoming + results > self.limit:
@@ -151,11 +152,9 @@ class MemoryControl:
             dropped = sum([drop_states(join) for join in self._components.joins])
         self._components.guard.complete_change()
         if dropped:
-            release_unused()
             self._count_held(0, exactly=True)
         if self._folder is not None and self._held + self._reserve > goal:
             self._spill(self._held + self._reserve - goal)
-            release_unused()
             self._count_held(0, exactly=True)
 
     def _spill(self, need: float) -> None:
