@@ -21,6 +21,7 @@ from penstock.plan.join_sharing import (
 )
 from penstock.plan.migration import classify_states, list_states
 from penstock.plan.outer_join import OuterJoinPart, PreservedSide
+from penstock.plan.part import PlanPart, count_readers, describe_query
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
 from penstock.plan.pictures import draw_svg
 from penstock.plan.predicate_bounds import Bound, Family, combine_bounds, find_bound, find_families
@@ -31,14 +32,11 @@ from penstock.plan.query import (
     GroupPart,
     GroupPlan,
     JoinPart,
-    PlanPart,
     RowSlide,
     SequencePart,
     SequenceStep,
     SetOperationPart,
     UnionPart,
-    count_readers,
-    describe_query,
     find_distortion,
     list_difference_parts,
     list_join_parts,

@@ -25,8 +25,9 @@ from penstock.errors import InternalError
 from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column, Expr, Literal, find_columns
 from penstock.plan.explain import ExplainNode
 from penstock.plan.outer_join import JoinSources, number_rows
+from penstock.plan.part import PlanPart
 from penstock.plan.projection import ProjectPart, RelationPart
-from penstock.plan.query import Outputs, PlanPart, UnionPart
+from penstock.plan.query import Outputs, UnionPart
 
 _BASE_ROW = f"{HIDDEN}base row"
 """The column of windowed rows with the number of the stream's row."""

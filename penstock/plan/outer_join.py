@@ -18,7 +18,8 @@ from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, Source, Strea
 from penstock.cql.bound import OuterJoinKind
 from penstock.expr import BOOL, HIDDEN, INT, ROW_NUMBER, Column
 from penstock.plan.explain import ExplainNode
-from penstock.plan.query import JoinPart, Outputs, PlanPart
+from penstock.plan.part import PlanPart
+from penstock.plan.query import JoinPart, Outputs
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from penstock.expr import Expr, to_sql
 from penstock.plan.explain import ExplainNode
-from penstock.plan.query import Outputs, PlanPart, ShapeQueue
+from penstock.plan.part import PlanPart, ShapeQueue
+from penstock.plan.query import Outputs
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from penstock.cql import Frame, FrameWindow, format_duration
 from penstock.expr import HIDDEN, INT
 from penstock.plan.explain import ExplainNode
 from penstock.plan.outer_join import OuterJoinPart
+from penstock.plan.part import PlanPart
 from penstock.plan.projection import ProjectPart, RelationPart
-from penstock.plan.query import PlanPart
 
 EVENT_TIME = f"{HIDDEN}time"
 """The column with the time of each row below a window."""

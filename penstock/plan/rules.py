@@ -14,14 +14,8 @@ from functools import reduce
 from penstock.cql import Query, QueryBody, is_by_value
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_order import choose_tree
-from penstock.plan.query import (
-    DifferencePart,
-    JoinPart,
-    PlanPart,
-    SetOperationPart,
-    UnionPart,
-    map_parts,
-)
+from penstock.plan.part import PlanPart, map_parts
+from penstock.plan.query import DifferencePart, JoinPart, SetOperationPart, UnionPart
 from penstock.plan.shapes import replan
 from penstock.plan.translate import Translation
 

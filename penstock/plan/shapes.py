@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.errors import QueryError
-from penstock.plan.query import PlanPart, ShapeQueue, list_join_parts
+from penstock.plan.part import PlanPart, ShapeQueue
+from penstock.plan.query import list_join_parts
 
 
 def replan(part: PlanPart, text: str) -> PlanPart:

@@ -29,6 +29,7 @@ from penstock.expr import Column, Expr, find_columns
 from penstock.plan.final_rows import FinalRows
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.outer_join import OuterJoinParts, is_final_join_of_streams
+from penstock.plan.part import PlanPart
 from penstock.plan.physical import plan_join
 from penstock.plan.projection import ProjectPart, RelationPart, ViewPart
 from penstock.plan.query import (
@@ -38,7 +39,6 @@ from penstock.plan.query import (
     GroupPlan,
     JoinPart,
     Outputs,
-    PlanPart,
     RowSlide,
     SetOperationPart,
     UnionPart,
