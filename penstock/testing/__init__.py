@@ -11,12 +11,13 @@ same_rows(run(lambda: ps.Engine(state="eager"), case, plan=case.plan), case.expe
 
 from penstock.testing.case import Advance, Case, Push, Step
 from penstock.testing.clock import VirtualClock
+from penstock.testing.combinations import TooManyRows
 from penstock.testing.compare import difference, same_rows
 from penstock.testing.duckdb_oracle import expected_by_duckdb
 from penstock.testing.generate import Knobs, another_query, random_case
 from penstock.testing.memory import MemorySink, MemorySource
 from penstock.testing.operator_cases import random_operators_case, random_operators_text
-from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.oracle import expected
 from penstock.testing.query_text import random_plan
 from penstock.testing.runner import declare, run, run_all
 from penstock.testing.shrink import shrink

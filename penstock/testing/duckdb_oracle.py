@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cql import (
-    Emit,
     FunctionSpec,
     OuterJoin,
     Query,
@@ -37,7 +35,18 @@ from penstock.cql import (
 )
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
+from penstock.testing.combinations import TooManyRows
 from penstock.testing.duckdb_final import DuckDBFinalRows
+from penstock.testing.duckdb_intervals import (
+    COPIES,
+    format_counted,
+    format_emit,
+    format_group,
+    format_over_group,
+    format_reports,
+    format_row_reports,
+    format_slide,
+)
 from penstock.testing.duckdb_sequence import pair_sequence
 from penstock.testing.duckdb_sql import (
     Resolve,
@@ -52,7 +61,7 @@ from penstock.testing.duckdb_sql import (
 )
 from penstock.testing.duckdb_transforms import BORN, DIES, MAX_TIME, MIN_TIME, format_transform
 from penstock.testing.interval_operators import ALWAYS, FOREVER
-from penstock.testing.oracle import TooManyRows, bind_text
+from penstock.testing.oracle import bind_text
 
 
 def expected_by_duckdb(
@@ -114,8 +123,8 @@ class _DuckDBOracle:
         rows = self.store_body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
         if is_by_value(query.body) and query.emit != "close":
-            rows = self.store(_format_counted(rows, None, columns, "here"))
-        shown = self.store_limited(_format_emit(rows, columns, query.emit))
+            rows = self.store(format_counted(rows, None, columns, "here"))
+        shown = self.store_limited(format_emit(rows, columns, query.emit))
         ended = f"SELECT * REPLACE (nullif(instant, {MAX_TIME - 1}) AS instant) FROM {shown} ORDER BY instant"
         table = self.connection.sql(ended).to_arrow_table()
         arrays = [
@@ -137,7 +146,7 @@ class _DuckDBOracle:
         if body.kind == "union all":
             both = ", ".join([*columns, BORN, DIES])
             return self.store(f"SELECT {both} FROM {left} UNION ALL SELECT {both} FROM {right}")
-        return self.store(_format_counted(left, right, columns, _COPIES[body.kind]))
+        return self.store(format_counted(left, right, columns, COPIES[body.kind]))
 
     def store_select(self, select: Select) -> str:
         if reads_final_joins(select):
@@ -152,7 +161,7 @@ class _DuckDBOracle:
             shown = [f"{to_duckdb(item.expr, resolve)} AS c{place}" for place, item in enumerate(select.items)]
             rows = self.store_limited(f"SELECT {', '.join(shown)}, {born} AS {BORN}, {dies} AS {DIES} {clause}")
         if select.distinct:
-            rows = self.store(_format_counted(rows, None, [f"c{place}" for place in range(len(select.items))]))
+            rows = self.store(format_counted(rows, None, [f"c{place}" for place in range(len(select.items))]))
         return rows
 
     # ── rows below a SELECT ──────────────────────────────────────────────────────────────────────────────────────
@@ -227,9 +236,9 @@ class _DuckDBOracle:
             kept = self.store(f"SELECT {shown}, {BORN}, {DIES} FROM {numbered[side.alias]} AS {quote(side.alias)}")
             matched = self.store(f"SELECT {shown}, {interval} FROM {joined} ON {on}")
             if kind == "semi":
-                found = _format_counted(matched, None, [*columns, '" n"'])
+                found = format_counted(matched, None, [*columns, '" n"'])
             else:
-                found = _format_counted(kept, matched, [*columns, '" n"'], _COPIES["except"])
+                found = format_counted(kept, matched, [*columns, '" n"'], COPIES["except"])
             parts.append(f"SELECT {', '.join([*columns, BORN, DIES])} FROM ({found})")
         return self.store(" UNION ALL ".join(parts))
 
@@ -273,7 +282,7 @@ class _DuckDBOracle:
         columns = [f"{to_duckdb(term, resolve)} AS k{place}" for place, term in enumerate(keys)]
         columns += [f"{to_duckdb(term, resolve)} AS a{place}" for place, term in enumerate(arguments)]
         slides = {s.window.slide for s in select.sources if s.window.slide is not None}
-        born, dies = (_format_slide(each, slides) for each in interval)
+        born, dies = (format_slide(each, slides) for each in interval)
         rows = self.store_limited(f"SELECT {', '.join([*columns, f'{born} AS {BORN}', f'{dies} AS {DIES}'])} {clause}")
         order = f"ORDER BY {', '.join(f'k{place}' for place in range(len(keys)))}" if keys else ""
         rank = f"dense_rank() OVER ({order})" if keys else "1"
@@ -287,14 +296,14 @@ class _DuckDBOracle:
                 return format_aggregate(node, [f"a{arguments.index(arg)}" for arg in node.args])
             raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is not a key of the group")
 
-        outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]
-        having = _format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
+        outputs = [format_over_group(item.expr, keys, shown) for item in select.items]
+        having = format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
         counted = next((source for source in select.sources if source.window.row_slide is not None), None)
         if counted is not None:
-            return self.store(_format_row_reports(rows, outputs, having, self.store_report_times(counted)))
+            return self.store(format_row_reports(rows, outputs, having, self.store_report_times(counted)))
         if slides:
-            return self.store(_format_reports(rows, outputs, having, *slides))
-        return self.store(_format_group(rows, outputs, having))
+            return self.store(format_reports(rows, outputs, having, *slides))
+        return self.store(format_group(rows, outputs, having))
 
     def store_report_times(self, source: Source) -> str:
         """The instants at which the rows of a stream reach a multiple of the slide, each with the next."""
@@ -335,127 +344,3 @@ def _format_end_time(window: Window, time: str) -> str:
         return f"coalesce({later}, {MAX_TIME})"
     lasts = window.lifetime
     return f"CAST({MAX_TIME} AS BIGINT)" if lasts is None else f"CAST({time} AS BIGINT) + {lasts}"
-
-
-def _format_slide(instant: str, slides: set[int]) -> str:
-    """The first multiple of the slide that is not before an instant."""
-    if not slides:
-        return instant
-    (slide,) = slides
-    moved = f"{instant} + ({slide} - {instant} % {slide}) % {slide}"
-    return f"CASE WHEN abs({instant}) = {MAX_TIME} THEN {instant} ELSE {moved} END"
-
-
-def _format_over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
-    """An expression over a group; an expression that is a key is replaced as a whole."""
-    if expr in keys:
-        return str(shown(expr))
-    if isinstance(expr, Column | Aggregate) or not getattr(expr, "args", ()):
-        return to_duckdb(expr, shown)
-    names = {f"{place}": _format_over_group(arg, keys, shown) for place, arg in enumerate(expr.args)}
-    held = tuple(Column("", name, arg.type) for name, arg in zip(names, expr.args, strict=True))
-    return to_duckdb(replace(expr, args=held), lambda column: names[column.name])  # type: ignore[union-attr]
-
-
-def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
-    """The answers of groups at their instants; equal answers of consecutive instants are merged."""
-    columns = [f"c{place}" for place in range(len(outputs))]
-    shown = ", ".join(f"{text} AS {name}" for text, name in zip(outputs, columns, strict=True))
-    unchanged = [f"lag({c}) OVER w IS NOT DISTINCT FROM {c}" for c in columns]
-    same = " AND ".join(["lag(until) OVER w IS NOT DISTINCT FROM instant", *unchanged])
-    listed = ", ".join(columns)
-    return f"""
-        WITH instants AS (
-            SELECT g, {BORN} AS instant FROM {rows} UNION SELECT g, {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}
-        ), spans AS (
-            SELECT g, instant, coalesce(lead(instant) OVER w, {MAX_TIME}) AS until
-            FROM instants WINDOW w AS (PARTITION BY g ORDER BY instant)
-        ), answers AS (
-            SELECT s.g, s.instant, first(s.until) AS until, {shown}
-            FROM spans AS s JOIN {rows} AS r ON r.g = s.g AND r.{BORN} <= s.instant AND s.instant < r.{DIES}
-            GROUP BY s.g, s.instant HAVING {having}
-        ), marked AS (
-            SELECT *, CASE WHEN {same} THEN 0 ELSE 1 END AS fresh
-            FROM answers WINDOW w AS (PARTITION BY g ORDER BY instant)
-        ), runs AS (
-            SELECT *, sum(fresh) OVER (PARTITION BY g ORDER BY instant) AS run FROM marked
-        )
-        SELECT {", ".join(f"first({c}) AS {c}" for c in columns)}, min(instant) AS {BORN}, max(until) AS {DIES}
-        FROM runs GROUP BY g, run ORDER BY {BORN}, {listed}"""
-
-
-def _format_reports(rows: str, outputs: Sequence[str], having: str, slide: int) -> str:
-    """The answers of groups at each multiple of the slide."""
-    shown = ", ".join(f"{text} AS c{place}" for place, text in enumerate(outputs))
-    return f"""
-        WITH reports AS (SELECT DISTINCT g, unnest(range({BORN}, {DIES}, {slide})) AS instant FROM {rows})
-        SELECT {shown}, instant AS {BORN}, instant + {slide} AS {DIES}
-        FROM reports JOIN {rows} USING (g) WHERE {BORN} <= instant AND instant < {DIES}
-        GROUP BY g, instant HAVING {having}"""
-
-
-def _format_row_reports(rows: str, outputs: Sequence[str], having: str, times: str) -> str:
-    """The answers of groups at given instants, each until the next."""
-    shown = ", ".join(f"{text} AS c{place}" for place, text in enumerate(outputs))
-    return f"""
-        SELECT {shown}, instant AS {BORN}, until AS {DIES}
-        FROM {times} JOIN {rows} ON {BORN} <= instant AND instant < {DIES}
-        GROUP BY g, instant, until HAVING {having}"""
-
-
-_COPIES = {
-    "union": "CASE WHEN here + gone > 0 THEN 1 ELSE 0 END",
-    "except": "CASE WHEN here > 0 AND gone = 0 THEN 1 ELSE 0 END",
-    "except all": "greatest(here - gone, 0)",
-    "intersect": "CASE WHEN here > 0 AND gone > 0 THEN 1 ELSE 0 END",
-    "intersect all": "least(here, gone)",
-}
-"""How often a value is in the answer, if the left has it `here` times and the right `gone` times."""
-
-
-def _format_counted(left: str, right: str | None, columns: Sequence[str], copies: str = _COPIES["union"]) -> str:
-    """Each value with its copies numbered, while there are so many; DISTINCT has no right."""
-    listed = ", ".join(columns)
-    sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
-    events = " UNION ALL ".join(
-        f"SELECT {listed}, {BORN} AS instant, {one} AS l, {other} AS r FROM {side} "
-        f"UNION ALL SELECT {listed}, {DIES}, {-one}, {-other} FROM {side} WHERE {DIES} < {MAX_TIME}"
-        for side, one, other in sides
-    )
-    return f"""
-        WITH changes AS (
-            SELECT {listed}, instant, sum(l) AS l, sum(r) AS r FROM ({events}) GROUP BY {listed}, instant
-        ), states AS (
-            SELECT {listed}, instant, coalesce(lead(instant) OVER w, {MAX_TIME}) AS until,
-                sum(l) OVER w AS here, sum(r) OVER w AS gone
-            FROM changes WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
-        ), copies AS (
-            SELECT *, unnest(range(CAST({copies} AS BIGINT))) AS copy FROM states
-        ), marked AS (
-            SELECT *, CASE WHEN lag(until) OVER w IS NOT DISTINCT FROM instant THEN 0 ELSE 1 END AS fresh
-            FROM copies WINDOW w AS (PARTITION BY {listed}, copy ORDER BY instant)
-        ), runs AS (
-            SELECT *, sum(fresh) OVER (PARTITION BY {listed}, copy ORDER BY instant) AS run FROM marked
-        )
-        SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, copy, run"""
-
-
-def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:
-    listed = ", ".join(columns)
-    if emit == "istream":
-        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}"
-    if emit == "changes":
-        return (
-            f"SELECT {listed}, '+' AS op, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME} UNION ALL "
-            f"SELECT {listed}, '-', {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}"
-        )
-    if emit == "close":
-        return f"SELECT {', '.join(columns[:-1])}, {DIES} AS instant FROM {rows} WHERE {columns[-1]} = {DIES}"
-    if emit == "dstream":
-        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {MAX_TIME}"
-    return f"""
-        WITH instants AS (
-            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}
-            UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}
-        )
-        SELECT {listed}, instant FROM instants JOIN {rows} ON {BORN} <= instant AND instant < {DIES}"""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.cql import Select, SeqMode
 from penstock.expr import Call, Expr, find_aliases
-from penstock.testing.oracle import Combination, compute_lifetimes
+from penstock.testing.combinations import Combination, compute_lifetimes
 from penstock.testing.row_evaluator import Env, Evaluator, compile_expr, to_comparison_key
 
 Position = tuple[float, int, int]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.testing.case import Case
-from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.combinations import TooManyRows
+from penstock.testing.oracle import expected
 
 ATTEMPTS = 15
 

@@ -16,7 +16,8 @@ import pyarrow.types as pt
 from penstock.cql import Stream
 from penstock.testing.arrivals import COLUMN_TYPES, Arrival, ArrivalTiming, ValueGenerator, build_steps, draw_arrivals
 from penstock.testing.case import Case
-from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.combinations import TooManyRows
+from penstock.testing.oracle import expected
 from penstock.testing.query_text import SHAPES, UNITS, WINDOWS, FromItem, random_plan, random_text, random_window
 
 NAMES = ("A", "B", "C", "D", "E", "F")

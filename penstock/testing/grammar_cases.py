@@ -16,8 +16,9 @@ import pyarrow as pa
 from penstock.cql import OPERATION, Stream, make_changes, name_changes
 from penstock.errors import UnsupportedError
 from penstock.testing.case import Case, Push, Step
+from penstock.testing.combinations import TooManyRows
 from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.oracle import expected
 from penstock.testing.query_writer import QueryWriter
 from penstock.testing.relation_cases import NUMBERS, write_emit
 

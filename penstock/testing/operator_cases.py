@@ -12,8 +12,9 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.case import Case
+from penstock.testing.combinations import TooManyRows
 from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.oracle import expected
 from penstock.testing.query_text import random_plan, random_window
 
 FEATURES = ("group", "group", "global", "distinct", "union", "except", "sequence", "sequence", "slide", "nested")
