@@ -13,9 +13,14 @@ from datetime import timedelta
 from itertools import combinations
 from math import inf
 
+import pyarrow as pa
+
 from penstock.expr import Call, Column, Expr, Literal
 from penstock.plan.physical import NodePlan
 from penstock.plan.predicate_bounds import is_ordered
+
+_ROUNDING = 2.0**-48
+"""More than the relative error of a sum of floats."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +102,15 @@ def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, 
     if not (isinstance(predicate, Call) and predicate.op in ("<", "<=", ">", ">=")):
         return
     smaller, larger = predicate.args if predicate.op in ("<", "<=") else predicate.args[::-1]
-    band = _match_distance(smaller)
-    if band is not None and (limit := _to_number(larger)) is not None:
-        x, y, offset = band
-        yield x, y, -limit - offset, limit - offset
+    distance = _match_distance(smaller)
+    if distance is not None and (limit := _to_number(larger)) is not None:
+        x, y, offset, slack = distance
+        reach = limit + slack + _ROUNDING * abs(limit)
+        yield x, y, -reach - offset, reach - offset
         return
     x_side, y_side = _match_shifted(smaller), _match_shifted(larger)
-    if x_side is not None and y_side is not None and x_side[0].alias != y_side[0].alias:
-        yield x_side[0], y_side[0], -inf, y_side[1] - x_side[1]
+    if x_side is not None and y_side is not None and x_side.column.alias != y_side.column.alias:
+        yield x_side.column, y_side.column, -inf, y_side.shift - x_side.shift + x_side.slack + y_side.slack
 
 
 def _unite_differences(predicates: tuple[Expr, ...]) -> Iterator[tuple[Column, Column, float, float]]:
@@ -120,31 +126,71 @@ def _unite_differences(predicates: tuple[Expr, ...]) -> Iterator[tuple[Column, C
         yield x, y, low, high
 
 
-def _match_distance(expr: Expr) -> tuple[Column, Column, float] | None:
-    """(x, y, c) for ABS(x - y + c)."""
+def _match_distance(expr: Expr) -> tuple[Column, Column, float, float] | None:
+    """(x, y, c, slack) for ABS(x - y + c)."""
     if not (isinstance(expr, Call) and expr.op == "abs" and isinstance(expr.args[0], Call) and expr.args[0].op == "-"):
         return None
-    x, y = (_match_shifted(side) for side in expr.args[0].args)
-    if x is None or y is None or x[0].alias == y[0].alias:
+    difference = expr.args[0]
+    x, y = (_match_shifted(side) for side in difference.args)
+    rounding = _measure_rounding(difference)
+    if x is None or y is None or rounding is None or x.column.alias == y.column.alias:
         return None
-    return x[0], y[0], x[1] - y[1]
+    return x.column, y.column, x.shift - y.shift, x.slack + y.slack + rounding
 
 
-def _match_shifted(expr: Expr) -> tuple[Column, float] | None:
-    """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers are ignored."""
+@dataclass(frozen=True)
+class _Shifted:
+    """A term that is column + shift, or up to `slack` away from it; what floats round off the column is not counted."""
+
+    column: Column
+    shift: float = 0.0
+    slack: float = 0.0
+
+    def move(self, by: float, rounding: float) -> _Shifted:
+        return _Shifted(self.column, self.shift + by, self.slack + rounding + _ROUNDING * abs(by))
+
+
+def _match_shifted(expr: Expr) -> _Shifted | None:
+    """An ordered column, cast to other types of numbers and with constants added and subtracted."""
     if isinstance(expr, Column):
-        return (expr, 0.0) if is_ordered(expr.type) else None
+        return _Shifted(expr) if is_ordered(expr.type) else None
     if not isinstance(expr, Call):
         return None
-    if expr.op == "cast" and is_ordered(expr.type):
-        return _match_shifted(expr.args[0])
+    rounding = _measure_rounding(expr)
+    if rounding is None:
+        return None
+    if expr.op == "cast":
+        x = _match_shifted(expr.args[0])
+        return None if x is None else x.move(0.0, rounding)
     if expr.op in ("+", "-"):
         x, shift = _match_shifted(expr.args[0]), _to_number(expr.args[1])
         if x is not None and shift is not None:
-            return x[0], x[1] + (shift if expr.op == "+" else -shift)
+            return x.move(shift if expr.op == "+" else -shift, rounding)
         if expr.op == "+" and (x := _match_shifted(expr.args[1])) and (shift := _to_number(expr.args[0])) is not None:
-            return x[0], x[1] + shift
+            return x.move(shift, rounding)
     return None
+
+
+def _measure_rounding(call: Call) -> float | None:
+    """How far a cast, a sum or a difference can be from its exact value; None if no constant bounds it.
+
+    The relative error of a float64 is not counted.
+    """
+    if not is_ordered(call.type):
+        return None
+    found = [_measure_cast(arg.type, call.type) for arg in call.args]
+    return None if None in found else sum(each for each in found if each is not None)
+
+
+def _measure_cast(given: pa.DataType, goal: pa.DataType) -> float | None:
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(goal):
+        return 0.0 if given.tz == goal.tz else None  # the clock of a zone and that of UTC differ
+    if pa.types.is_integer(goal):
+        return 0.0 if pa.types.is_integer(given) else 1.0
+    if pa.types.is_decimal(goal):
+        exact = pa.types.is_integer(given) or (pa.types.is_decimal(given) and given.scale <= goal.scale)
+        return 0.0 if exact else 10.0**-goal.scale
+    return None if goal == pa.float32() and given != goal else 0.0
 
 
 def _to_number(expr: Expr) -> float | None:

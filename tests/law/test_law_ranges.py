@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from typing import Any
 
@@ -72,3 +73,37 @@ def check_ranges(seed: int) -> None:
 def test_ranges(chunk: int) -> None:
     for seed in list_seeds(chunk)[::10]:
         check_ranges(seed)
+
+
+@pytest.mark.parametrize(
+    ("where", "left", "right"),
+    [
+        ("CAST(a.v AS BIGINT) >= b.v", -1.5, -1.2),
+        ("CAST(a.v AS INT) <= b.v - 2", 1.9, 3.1),
+        ("CAST(a.d AS BIGINT) < b.d", 2.75, 2.5),
+        ("CAST(a.v AS DECIMAL(10, 0)) > b.v", 1.6, 1.8),
+        ("ABS(CAST(a.v AS INT) - b.v) < 1", 1.9, 0.5),
+        ("CAST(a.v AS FLOAT) >= b.v", 1 - 2.0**-30, 1 - 2.0**-31),
+        ("a.v + 1e17 <= b.v + 1e17", 2, 1),
+        ("ABS(a.v + 1e17 - b.v) <= 1e17", 1, 0),
+        ("a.x + 9000000000000000001 < b.x + 9000000000000000003", 1, 0),
+        ("a.z > b.at", 1800, 3600),  # 0:30 and 1:00, which is 0:00 in Berlin
+        ("CAST(a.z AS TIMESTAMP) > b.at", 1800, 3600),
+    ],
+)
+@pytest.mark.parametrize("state", ["eager", "jit"])
+def test_range_of_rounded_terms(where: str, left: float, right: float, state: str) -> None:
+    """Casts that round or change the zone, and sums of large constants, were taken for exact differences."""
+    eng: Any = make_engine(state=state)
+    columns = {"x": "bigint", "v": "double", "d": "decimal(9, 2)", "z": "timestamp(Europe/Berlin)", "at": "timestamp"}
+    for name in "AB":
+        eng.stream(name, {"ts": "bigint", **columns}, time="ts")
+    eng.query("q", f"SELECT a.v FROM A [RANGE 9] AS a, B [RANGE 9] AS b WHERE {where}")
+
+    def row(number: float) -> list[dict[str, Any]]:
+        at = datetime.datetime(2026, 1, 1) + datetime.timedelta(seconds=int(number))
+        zoned = at.replace(tzinfo=datetime.UTC)
+        return [{"ts": 1, "x": int(number), "v": float(number), "d": round(float(number), 2), "z": zoned, "at": at}]
+
+    found = [eng.push({"A": row(left), "B": row(right)})["q"], eng.flush()["q"]]
+    assert sum(table.num_rows for table in found) == 1

@@ -150,7 +150,8 @@ def test_residual_at_lowest_node_with_columns() -> None:
 def test_inequalities_give_range_bounds(where: str, low: float, high: float) -> None:
     condition = find_range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes()))
     assert condition is not None
-    assert (condition.left.alias, condition.right.alias, condition.low, condition.high) == ("A", "B", low, high)
+    assert (condition.left.alias, condition.right.alias) == ("A", "B")
+    assert (condition.low, condition.high) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize("where", ["A.x <> B.x", "A.v * 2 < B.v", "A.v + B.v < 3", "A.x = 1 OR B.x = 2"])
