@@ -161,6 +161,8 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
     ) -> None:
         self.close()
         with self._guard.enter("the end of the with block", always=True):
+            if self._guard.closed:  # by the end of an inner block
+                return
             guard, scheduler = self._guard, GraphScheduler(Graph(), 1)
             guard.closed = True
             self._memory.free_windows()

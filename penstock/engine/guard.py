@@ -149,6 +149,11 @@ class Guard:
             message = f"{name} was called after the `with` block of the engine, which freed it; create another Engine"
             raise QueryError("ENGINE_CLOSED", message, call=name)
 
+    @property
+    def broken(self) -> bool:
+        """Whether a call failed half-way, so that the engine must not be used."""
+        return self._broken is not None
+
     def require_intact(self) -> None:
         """Refuse to use an engine after a call that failed half-way."""
         if self._broken is None:

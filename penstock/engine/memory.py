@@ -180,10 +180,11 @@ class MemoryControl:
     def free_windows(self) -> None:
         """Free the rows of all windows without waiting for garbage collection. Nothing reads the engine any more.
 
-        Results that were returned and not read yet copy what they need before.
+        Results that were returned and not read yet copy what they need before, unless the engine is broken: then they
+        are refused.
         """
         for join in self._components.joins:
-            free_rows(join)
+            free_rows(join, copy_results=not self._components.guard.broken)
 
     def close(self) -> None:
         """Delete the files of the engine; rows in them can still be read."""

@@ -49,15 +49,18 @@ def drop_states(join: JoinOperator) -> bool:
     return True
 
 
-def free_rows(join: JoinOperator) -> None:
-    """Free the rows of the windows and states of a join, which is not used again. Results that exist copy theirs."""
-    for tree in join.trees.all:
-        for store in tree.stores.values():
+def free_rows(join: JoinOperator, *, copy_results: bool) -> None:
+    """Free the rows of the windows and states of a join, which is not used again.
+
+    `copy_results`: results that exist copy their rows before.
+    """
+    for store in {store for tree in join.trees.all for store in tree.stores.values()}:  # two trees share the windows
+        if copy_results:
             store.rows.materialize_viewers()
-            vars(store).clear()
-        for node in tree.walk_joins():
-            if node.state is not None:
-                vars(node.state).clear()
+        vars(store).clear()
+    for node in (node for tree in join.trees.all for node in tree.walk_joins()):
+        if node.state is not None:
+            vars(node.state).clear()
 
 
 def list_spillable(join: JoinOperator) -> list[LeafStore]:

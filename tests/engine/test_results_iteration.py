@@ -13,6 +13,7 @@ import pytest
 from notebook import show_html
 
 import penstock as ps
+from penstock.join.stored_rows import StoredRows
 
 PATIENCE = 60
 """Seconds after which a test that waits has failed."""
@@ -400,6 +401,38 @@ def test_with_block_after_an_error() -> None:
         fail()
     with pytest.raises(ps.QueryError, match="ENGINE_CLOSED"):
         engine.push(row(2))
+
+
+def test_with_block_in_a_with_block() -> None:
+    with make_engine() as engine, engine:
+        pass
+    with pytest.raises(ps.QueryError, match="ENGINE_CLOSED"):
+        engine.push(row(1))
+
+
+def test_with_block_ends_during_parallel_track() -> None:
+    """Both trees have the same windows, which were freed twice."""
+    with make_engine() as engine:
+        engine.push({**row(1), "B": [{"ts": 1, "x": 1}]})
+        engine.migrate("pairs", "(B A)", how="parallel-track")
+        out = engine.push({"A": [{"ts": 2, "x": 1}], "B": [{"ts": 2, "x": 7}]})
+    assert out["pairs"].num_rows == 1
+
+
+def test_with_block_of_broken_engine_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error that broke the engine leaves the block, not one of a copy of results that are refused anyway."""
+    engine = make_engine()
+    out = engine.push({**row(1), "B": [{"ts": 1, "x": 1}]})
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(StoredRows, "append", fail)
+    monkeypatch.setattr(StoredRows, "materialize_viewers", lambda _: pytest.fail("rows were copied"))
+    with pytest.raises(MemoryError), engine:
+        engine.push({**row(2), "B": [{"ts": 2, "x": 2}]})
+    with pytest.raises(ps.errors.InternalError, match="ENGINE_BROKEN"):
+        out["pairs"].to_pylist()
 
 
 def test_with_block_does_not_flush() -> None:
