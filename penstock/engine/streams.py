@@ -168,6 +168,8 @@ class StreamRegistry:
         if not isinstance(data, (dict, Mapping)):  # the test for a dict is faster
             raise self._make_mapping_error(data)
         sources = [(self[name], table) for name, table in data.items()]
+        if len(dict(sources)) < len(sources):
+            raise _make_twice_error([source.stream.name for source, _ in sources])
         read = [(source, read_table(source.stream.name, table, source.stream.schema)) for source, table in sources]
         return [self._prepare_arrival(source, table) for source, table in read]
 
@@ -215,3 +217,9 @@ def _clear_time_column(table: pa.Table, stream: Stream) -> pa.Table:
     names = [name.casefold() for name in table.schema.names]
     others = table.select([place for place, name in enumerate(names) if name != stream.time.casefold()])
     return others.append_column(stream.schema.field(stream.time), pa.nulls(table.num_rows, stream.time_type))
+
+
+def _make_twice_error(names: list[str]) -> DataError:
+    """A stream is in a push under two spellings: the rows of one would be late after those of the other."""
+    twice = next(name for name in names if names.count(name) > 1)
+    return DataError("DUPLICATE_STREAM", f"the push has {twice} under two spellings; give one table", stream=twice)

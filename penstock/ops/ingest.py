@@ -15,6 +15,9 @@ from penstock.expr import is_instant, try_cast
 from penstock.ops.notices import guess_tick_unit
 from penstock.state import FOREVER, I64, Mask, flatten_column, scan_times, to_ticks
 
+_INTEGER_DIGITS = 20
+"""Digits of the largest integers."""
+
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
     """The columns of a pushed table in the declared order and types, copied; DataError if they do not fit."""
@@ -78,6 +81,10 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
         )
         raise DataError("COLUMN_TYPE", message, stream=name)
     try:
+        if pa.types.is_decimal(field.type) and pa.types.is_integer(column.type):
+            # Arrow casts to decimals that have room for every integer
+            scale = field.type.scale
+            column = column.cast(pa.decimal256(_INTEGER_DIGITS + scale, scale))
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(

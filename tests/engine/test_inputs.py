@@ -219,6 +219,7 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
     "mixed times": ({"A": {"ts": [START, 5], "x": [1, 2], "name": ["a", "b"]}}, "COLUMN_TYPE", "A.ts"),
     "bad time text": ({"A": {"ts": ["soon"], "x": [1], "name": ["a"]}}, "COLUMN_TYPE", "'soon' is not ISO text"),
     "number as text": ({"A": {"ts": [START], "x": ["1"], "name": ["a"]}}, "COLUMN_TYPE", "A.x is int64"),
+    "stream twice": ({"A": ROWS, "a": ROWS}, "DUPLICATE_STREAM", "the push has A under two spellings"),
     "fraction": ({"A": {"ts": [START], "x": [1.5], "name": ["a"]}}, "COLUMN_TYPE", "A.x is int64"),
 }
 
@@ -240,6 +241,19 @@ def test_names_are_checked_before_a_reader_is_read() -> None:
     with pytest.raises(ps.DataError, match="no stream B"):
         engine.push({"A": reader, "B": ROWS})
     assert push_all(engine, reader).num_rows == 2
+
+
+@pytest.mark.parametrize("kind", ["decimal(3, 1)", "decimal(38, 30)", "decimal(38, 0)"])
+def test_integers_are_pushed_to_decimals(kind: str) -> None:
+    """Arrow asks a decimal to have room for every integer, not for those that are pushed."""
+    engine = ps.Engine()
+    engine.stream("A", {"ts": "bigint", "d": kind}, time="ts")
+    engine.query("q", "SELECT d FROM A")
+    if kind == "decimal(3, 1)":
+        with pytest.raises(ps.DataError, match="COLUMN_TYPE"):
+            engine.push({"A": {"ts": [4], "d": [100]}})
+    found = push_all(engine, {"ts": [1, 2, 3], "d": [-7, None, 99]})
+    assert found.column("d").to_pylist() == [Decimal(-7), None, Decimal(99)]
 
 
 @pytest.mark.parametrize("data", [[], {}, 5, None, iter([])])
