@@ -140,4 +140,6 @@ def _has_failed(operator: Operator) -> bool:
     if not isinstance(operator, JoinOperator):
         return getattr(operator, "failure", None) is not None
     shared = operator.shared_join
-    return operator.stopped or shared.has_failed_filters or any(each.failure is not None for each in shared.writers)
+    if operator.stopped or shared.has_failed_filters:
+        return True
+    return bool(shared.writers) and any(each.failure is not None for each in shared.writers)

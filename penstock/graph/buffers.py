@@ -10,7 +10,7 @@ by time: while no row waits there, a rise of the frontier is written straight to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,19 +26,20 @@ class Buffer:
         self.next_number = 0  # the number the next batch will have
         self.on_write: Callable[[], object] | None = None
         """Called when rows are written."""
-        self._batches: deque[Batch] = deque()
+        self.held_batches: deque[Batch] = deque()
+        """The batches that some reader has not read to its end."""
         self._first_number = 0  # the number of the oldest batch still held
         self._readers: list[Reader] = []
 
     def write(self, batch: Batch) -> None:
-        if len(batch) and self._readers:
+        if self._readers and batch.times.size:
             self.append(batch)
 
     def advance(self, frontier: int) -> None:
         if frontier > self.frontier:
             self.frontier = frontier
             for reader in self._readers:
-                reader.forward_frontier()
+                reader.follow_frontier(frontier)
 
     def open(self) -> Reader:
         """A reader that sees what is written from now on."""
@@ -48,41 +49,36 @@ class Buffer:
 
     def close(self, reader: Reader) -> None:
         self._readers.remove(reader)
-        self._free_batches()
+        self.free_read()
 
     def unread(self) -> Batch | None:
         """The rows that some reader has not read, in order."""
         most = max((reader.waiting() for reader in self._readers), default=0)
         if not most:
             return None
-        held = concat(list(self._batches))
+        held = concat(list(self.held_batches))
         return held.slice(len(held) - most, len(held))
-
-    @property
-    def held_batches(self) -> Sequence[Batch]:
-        """The batches that some reader has not read to its end."""
-        return self._batches
 
     def append(self, batch: Batch) -> None:
         """Hold rows, also unread rows of a snapshot: readers go back to them with `rewind`."""
-        self._batches.append(batch)
+        self.held_batches.append(batch)
         self.next_number += 1
         if self.on_write is not None:
             self.on_write()
 
     def __getitem__(self, number: int) -> Batch:
-        return self._batches[number - self._first_number]
-
-    def _free_batches(self) -> None:
-        readers = self._readers
-        passed = min([reader.batch for reader in readers]) if readers else self.next_number
-        while self._first_number < passed:
-            self._batches.popleft()
-            self._first_number += 1
+        return self.held_batches[number - self._first_number]
 
     def free_read(self) -> None:
-        """Free batches after a reader has moved."""
-        self._free_batches()
+        """Free the batches that all readers have read."""
+        readers = self._readers
+        if len(readers) == 1:
+            passed = readers[0].batch
+        else:
+            passed = min([reader.batch for reader in readers]) if readers else self.next_number
+        while self._first_number < passed:
+            self.held_batches.popleft()
+            self._first_number += 1
 
 
 class Reader:
@@ -91,12 +87,15 @@ class Reader:
     def __init__(self, buffer: Buffer, batch: int) -> None:
         self.buffer = buffer
         self.batch = batch
+        self.frontier = buffer.frontier
         self._row = 0
         self._bypass_outlet: Buffer | None = None
 
-    @property
-    def frontier(self) -> int:
-        return self.buffer.frontier
+    def follow_frontier(self, frontier: int) -> None:
+        """The frontier of the buffer has risen."""
+        self.frontier = frontier
+        if self._bypass_outlet is not None:
+            self.forward_frontier()
 
     def bypass(self, outlet: Buffer) -> None:
         """Pass frontiers on to the outlet of the operator that reads here: it does not merge by time."""
@@ -130,10 +129,11 @@ class Reader:
         self.buffer.close(self)
 
     def waiting(self) -> int:
-        unread = self.buffer.next_number - self.batch
+        buffer = self.buffer
+        unread = buffer.next_number - self.batch
         if unread <= 1:
-            return len(self.buffer[self.batch]) - self._row if unread else 0
-        return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
+            return buffer.held_batches[-1].times.size - self._row if unread else 0
+        return sum(len(buffer[number]) for number in range(self.batch, buffer.next_number)) - self._row
 
     def reads(self, outlet: Outlet) -> bool:
         """Whether this is the buffer that it reads."""
@@ -164,7 +164,7 @@ class Reader:
     def read(self, until: int) -> list[Batch]:
         buffer, number = self.buffer, self.batch
         if number + 1 == buffer.next_number and not self._row:  # most often one batch waits, and all of it is read
-            batch = buffer[number]
+            batch = buffer.held_batches[-1]
             if batch.times[-1] <= until:
                 self.batch += 1
                 buffer.free_read()

@@ -99,8 +99,9 @@ class GraphScheduler:
         return refresh
 
     def _execute(self, node: Node) -> None:
-        self.ran[node.id] = node
-        done = node.operator.run(self._batch)
+        operator = node.operator
+        self.ran[operator.id] = node
+        done = operator.run(self._batch)
         if self.on_step is not None or self.deliver_after:
             self._show_step(node, done)
 

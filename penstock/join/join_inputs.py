@@ -45,10 +45,13 @@ class JoinInputs:
         """The join works up to here, until the rows of a table have been replaced."""
         self._inputs = tuple(inputs)
         self._inlets = [each.inlet for each in inputs]
+        self._by_alias = [(each.alias, each.inlet) for each in inputs]
 
     def has_work(self) -> bool:
         bound, inlets = self._find_bound()
-        if bound > self.done or has_ready(inlets, bound) or self.has_reached_limit():
+        if bound > self.done or has_ready(inlets, bound):
+            return True
+        if self.limit < LAST_INSTANT and self.has_reached_limit():
             return True
         if self.early is None:
             return False
@@ -76,7 +79,8 @@ class JoinInputs:
 
     def _find_bound(self) -> tuple[int, Sequence[Inlet]]:
         """How far the whole join may go, and the inlets it reads then: an early node has read its own."""
-        bound = min(compute_bound(self._inlets, whole=self.strict), self.limit)
+        bound = compute_bound(self._inlets, whole=self.strict)
+        bound = min(bound, self.limit)
         if self.early is None:
             return bound, self._inlets
         ahead = self.early.inlets
@@ -89,8 +93,10 @@ class JoinInputs:
 
     def read(self, until: int) -> dict[str, list[Batch]]:
         """The tuples up to a time, by alias, without the streams of an early node."""
-        ahead = () if self.early is None else self.early.inlets
-        return {each.alias: each.inlet.read(until) for each in self._inputs if not ahead or each.alias not in ahead}
+        if self.early is None:
+            return {alias: inlet.read(until) for alias, inlet in self._by_alias}
+        ahead = self.early.inlets
+        return {alias: inlet.read(until) for alias, inlet in self._by_alias if alias not in ahead}
 
     def find_sources(self, sources: Iterable[SourceOperator]) -> dict[str, JoinSource] | None:
         """By alias the source that its arc comes from; None if one comes from none of these."""

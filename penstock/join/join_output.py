@@ -45,7 +45,7 @@ class JoinOutput:
     def _keep(self, matches: MatchBatch) -> None:
         self._matches.append(matches)
         self._shared.counts.add(matches)
-        self._pending_rows += len(matches)
+        self._pending_rows += matches.rows.born.size
         if self.deliver is not None and self._pending_rows >= matches.origin.maintenance.block:
             self.deliver()
 

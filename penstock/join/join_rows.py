@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def make_rows(lines: RowLines) -> JoinRows:
     return JoinRows(lines[:-2], lines[-2], lines[-1])
 
 
+@lru_cache
 def empty_rows(width: int) -> JoinRows:
     return JoinRows(np.empty((width, 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
 

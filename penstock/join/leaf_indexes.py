@@ -65,7 +65,7 @@ class LeafIndexes:
         """Enter the rows from `first` on into every index. `codes`: their codes by class, where these are at hand."""
         for key, index in self._chains.items():
             if codes is not None and len(key) == 1:
-                index.append(first, codes[key[0]], self._keys.code_limit(key))
+                index.append(first, codes[key[0]])
             else:
                 self._chain_rows(key, index, first)
         for by, ordered in self._sorted.items():
@@ -121,8 +121,7 @@ class LeafIndexes:
         return index
 
     def _chain_rows(self, key: Key, index: ChainIndex, first: int) -> None:
-        codes = self.encode_keys(key, np.arange(first, self._rows.end))
-        index.append(first, codes, self._keys.code_limit(key))
+        index.append(first, self.encode_keys(key, np.arange(first, self._rows.end)))
 
     def _sort_rows(self, by: StoredRange, ordered: SortedIndex, first: int) -> None:
         ids = np.arange(first, self._rows.end)

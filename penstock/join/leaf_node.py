@@ -46,7 +46,9 @@ class LeafNode:
 
     def compute_delta(self) -> JoinRows:
         """This batch's rows that are demanded."""
-        rows = filter_demanded(self, self.fresh_rows(), self.suppressed)
+        rows = self.fresh_rows()
+        if self.gates:
+            rows = filter_demanded(self, rows, self.suppressed)
         if self.demanded is not None and len(rows):
             self.demanded.append(rows)
         return rows
@@ -81,10 +83,8 @@ class LeafNode:
 
     def fresh_rows(self) -> JoinRows:
         """This batch's rows."""
-        store = self.store
-        first, end = store.fresh_from, store.rows.end
-        rows = make_rows(store.rows.read_span(first, end))
-        return rows.take(rows.born < rows.dies) if store.late_ends else rows
+        rows = make_rows(self.store.read_fresh())
+        return rows.take(rows.born < rows.dies) if self.store.late_ends else rows
 
     def _make_rows(self, ids: I64) -> JoinRows:
         born, dies = self.store.rows.read_lifetimes(ids)

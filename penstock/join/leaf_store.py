@@ -39,6 +39,7 @@ from penstock.state import (
     LateEnds,
     Maintenance,
     Renumbering,
+    RowLines,
     RowsWindow,
     collect_living_rows,
     compute_expirations,
@@ -90,6 +91,8 @@ class LeafStore:
         self.table: LoadedTable | None = None
         self.fresh_from = 0
         """Rows from this id on belong to the current batch."""
+        self._arrived: RowLines | None = None
+        """The rows that were stored last, while they belong to the current batch."""
         self.tuples_read = 0
         self._keys = keys
         self._maintenance = maintenance
@@ -130,8 +133,8 @@ class LeafStore:
         self.fresh_from = self.rows.end
         kept = select_tuples(self.plan, self._keys, self.interest, columns, times.size, wanted)
         born = kept.take(times)
-        payload = {name: kept.read(columns, name) for name in self.rows.columns}
-        first = self.append(born, self._compute_expirations(born, kept.wanted), kept.codes, payload, kept.wanted)
+        dies = self._find_expirations(born, kept.wanted)
+        first = self.append(born, dies, kept.codes, kept.read(columns, self.rows.columns), kept.wanted)
         if self.late_ends is None:
             return kept.chosen
         if isinstance(self.late_ends, RowsWindow):
@@ -148,25 +151,32 @@ class LeafStore:
         if isinstance(self.late_ends, AnnouncedEnds):
             self.late_ends.end_rows(numbers, times, self.rows.dies)
 
-    def _compute_expirations(self, born: I64, wanted: I32 | None) -> I64:
-        """When tuples born at `born` die: at the end of the window, or of the longest window that needs them."""
-        if wanted is None or self.interest is None or self.late_ends is not None:
-            return compute_expirations(born, self._lifetime)
-        return self.interest.compute_expirations(born, wanted)
+    def _compute_expirations(self, born: I64, wanted: I32) -> I64:
+        """When stored rows die, whatever queries need them."""
+        dies = self._find_expirations(born, wanted)
+        return compute_expirations(born, dies) if isinstance(dies, int) else dies
+
+    def _find_expirations(self, born: I64, wanted: I32 | None) -> I64 | int:
+        """When tuples born at `born` die: at the end of the longest window that needs them, or how long all live."""
+        if wanted is not None and self.interest is not None and self.late_ends is None:
+            return self.interest.compute_expirations(born, wanted)
+        if self._lifetime is None:
+            return np.full(born.size, FOREVER)
+        return min(self._lifetime, int(FOREVER))
 
     def append(
-        self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array], wanted: I32 | None
+        self, born: I64, dies: I64 | int, codes: Mapping[int, I32], payload: Mapping[str, pa.Array], wanted: I32 | None
     ) -> int:
-        """Store rows and enter them into the indexes; returns the id of the first."""
+        """Store rows and enter them into the indexes; returns the id of the first. `dies`: see `StoredRows.append`."""
         rows, first = self.rows, self.rows.end
-        need = len(rows) + born.size
+        need = first - rows.base + born.size
         if need > rows.capacity:
             self._resize(1 << (need - 1).bit_length())
         if born.size:
-            rows.append(born, dies, codes, payload)
+            self._arrived = rows.append(born, dies, codes, payload)
             if self.interest is not None and wanted is not None:
                 self.interest.append(first, wanted)
-                self.expiry.add(dies)
+                self.expiry.add(self._arrived[2])
             self.indexes.add_rows(first, codes)
         return first
 
@@ -193,6 +203,7 @@ class LeafStore:
     def end_batch(self) -> None:
         """The current batch is over: no row is fresh any more."""
         self.fresh_from = self.rows.end
+        self._arrived = None
 
     def find_reach(self) -> int:
         """For how long a row can live; FOREVER if that is not known at its birth."""
@@ -203,6 +214,13 @@ class LeafStore:
         """The PARTITION BY columns of the window."""
         window = self.plan.source.window
         return window.partition if window is not None else ()
+
+    def read_fresh(self) -> RowLines:
+        """The ids, births and deaths of this batch's rows."""
+        arrived, first, end = self._arrived, self.fresh_from, self.rows.end
+        if arrived is not None and arrived.shape[1] == end - first and self.late_ends is None:
+            return arrived
+        return self.rows.read_span(first, end)
 
     def fresh_ids(self) -> I64:
         """The ids of this batch's rows."""
@@ -218,9 +236,9 @@ class LeafStore:
         """Drop rows that die at or before `bound`; ids change where rows die out of order."""
         rows, least = self.rows, self._maintenance.capacity
         rows.base = skip_dead_rows(rows.dies, rows.capacity - 1, rows.base, rows.end, bound)
-        if self.expiry.is_count_due(rows):
+        if not self.expiry.in_order and self.expiry.is_count_due(rows):
             return self._compact_if_sparse(bound)
-        if rows.capacity > 8 * max(len(rows), least):
+        if rows.capacity > 8 * least and rows.capacity > 8 * len(rows):
             self._resize(max(least, 1 << (2 * len(rows)).bit_length()))
         return None
 

@@ -101,6 +101,11 @@ class MatchOrigin:
     scope: frozenset[str] | None = None
     """The aliases of the early node that found the combinations; None for the root."""
 
+    @cached_property
+    def longest_window(self) -> int:
+        """The longest of the join's own windows."""
+        return max((life for _, life in self.widest_windows), default=0)
+
 
 @dataclass
 class MatchBatch:

@@ -12,7 +12,7 @@ With all gates open and all states complete this is a plain symmetric hash join 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -106,21 +106,24 @@ class JoinNode:
         return self._store_rows(self.find_new_rows(lazy, driver))
 
     def _store_rows(self, rows: JoinRows) -> JoinRows:
-        if self.state is not None and len(rows):
+        if self.state is not None and rows.born.size:
             self.state.append(rows)
         return rows
 
     def find_new_rows(self, lazy: JoinRows, driver: JoinRows) -> JoinRows:
         """As `join_new_rows`, but the state is not changed."""
-        demand_from_lazy(self, driver)
+        if self.lazy.gate is not None:
+            demand_from_lazy(self, driver)
         shedding = self._context.shedding
-        parts = (
+        parts: Iterable[JoinRows] = (
             self.pair.extend_both(self.driver, driver, self.lazy, lazy)
             if shedding is None
             else self._extend_within_budget(shedding, lazy, driver)
         )
-        rows = concat_rows([filter_demanded(self, part, self.suppressed) for part in parts], len(self.plan.aliases))
-        self.built += len(rows)
+        if self.gates:
+            parts = (filter_demanded(self, part, self.suppressed) for part in parts)
+        rows = concat_rows(list(parts), len(self.plan.aliases))
+        self.built += rows.born.size
         return rows
 
     def _extend_within_budget(self, shedding: LoadShedding, lazy: JoinRows, driver: JoinRows) -> Iterator[JoinRows]:

@@ -166,7 +166,7 @@ class JoinOperator:
         early_node = self.tree.early_node
         due = taken or (early_node is not None and early_node.pending.has_due(until))
         rows = self._step(until) if due and not self._loading else None
-        self._turn_size.record(taken, 0 if rows is None else len(rows))
+        self._turn_size.record(taken, 0 if rows is None else rows.born.size)
         self._emit(rows, until)
         self._advance_to(until)
         return taken + ahead
@@ -289,7 +289,7 @@ class JoinOperator:
 
     def _ingest(self, arrived: Mapping[str, list[Batch]]) -> int:
         """Store the tuples that arrived in the leaves; returns how many there are."""
-        taken = sum([len(batch) for batches in arrived.values() for batch in batches])
+        taken = sum([batch.times.size for batches in arrived.values() for batch in batches])
         trees = self.trees
         stores, shedding = trees.tree.stores, trees.tree.shedding
         if taken and shedding is not None and not self._loading:
@@ -325,7 +325,7 @@ class JoinOperator:
     def _emit(self, rows: JoinRows | None, until: int) -> None:
         """Give the members their rows, and end the batch."""
         shared, tree = self.shared_join, self.tree
-        self.output.write(shared.matches.build(rows) if rows is not None and len(rows) else None, until, self.done)
+        self.output.write(None if rows is None or not rows.born.size else shared.matches.build(rows), until, self.done)
         renumbered = self.trees.end_batch(until)
         if self.inputs.early is not None:
             self.inputs.early.advance(until)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state import I32, I64, NONE, U8, compile_kernel
+from penstock.state import FOREVER, I32, I64, NONE, U8, compile_kernel
 
 ID_LINES = NDArray[np.int64]
 """Row ids: a line for each alias, a column for each row."""
@@ -76,12 +76,22 @@ def read_rows(born: I64, dies: I64, first: int, out: ID_LINES) -> None:
 
 
 @compile_kernel
-def write_lifetimes(born: I64, dies: I64, first: int, born_ring: I64, dies_ring: I64) -> None:
-    """Write births and deaths of the rows first, first + 1, … of a leaf to their rings."""
+def store_lifetimes(
+    born: I64, dies: I64, length: int, first: int, born_ring: I64, dies_ring: I64, out: ID_LINES
+) -> None:
+    """Write births and deaths of the rows first, first + 1, … of a leaf to their rings, and to `out` as `read_rows`.
+
+    Without `dies`, each row lives for `length`, at most until FOREVER.
+    """
     mask = born_ring.size - 1
     for i in range(born.size):
-        born_ring[(first + i) & mask] = born[i]
-        dies_ring[(first + i) & mask] = dies[i]
+        time = born[i]
+        end = dies[i] if dies.size else FOREVER if time > FOREVER - length else time + length
+        born_ring[(first + i) & mask] = time
+        dies_ring[(first + i) & mask] = end
+        out[0, i] = first + i
+        out[1, i] = time
+        out[2, i] = end
 
 
 @compile_kernel

@@ -18,7 +18,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from penstock.join.row_kernels import read_rows, write_lifetimes
+from penstock.join.row_kernels import read_rows, store_lifetimes
 from penstock.state import (
     ALWAYS,
     I32,
@@ -29,7 +29,7 @@ from penstock.state import (
     RowLines,
     Segment,
     SpilledColumn,
-    allocate,
+    allocate_lines,
     empty_codes,
     make_ring_column,
     ring_move,
@@ -40,6 +40,7 @@ from penstock.state import (
     ring_write,
 )
 
+NO_TIMES: I64 = np.empty(0, np.int64)
 _MAX_VIEWERS = 16
 """With more viewers than this, the oldest are materialized, because each is checked at every append."""
 
@@ -81,17 +82,23 @@ class StoredRows:
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array]) -> None:
-        """Store rows as end, end + 1, …; the rings have space for them."""
+    def append(self, born: I64, dies: I64 | int, codes: Mapping[int, I32], payload: Mapping[str, pa.Array]) -> RowLines:
+        """Store rows as end, end + 1, …; the rings have space for them. `dies`: when they die, or how long they live.
+
+        Returns what `read_span` gives for them.
+        """
         first = self.end
         self.end += born.size
         if self._viewers:
             self._materialize_viewers(self.base)
-        write_lifetimes(born, dies, first, self.born, self.dies)
+        lines = allocate_lines(3, born.size)
+        known, length = (NO_TIMES, dies) if isinstance(dies, int) else (dies, 0)
+        store_lifetimes(born, known, length, first, self.born, self.dies, lines)
         for id_, ring in self._codes.items():
             ring_write(ring, first, codes[id_])
         for name, column in self.columns.items():
             column.append(self.base, first, payload[name])
+        return lines
 
     def move(self, kept: I64) -> int:
         """Store some rows again as the next ones and drop all rows before them; returns the id of the first."""
@@ -207,7 +214,7 @@ class StoredRows:
 
     def read_span(self, first: int, end: int) -> RowLines:
         """The ids, births and deaths of the rows from `first` to before `end`."""
-        lines = allocate(3 * (end - first), np.int64).reshape(3, end - first)
+        lines = allocate_lines(3, end - first)
         read_rows(self.born, self.dies, first, lines)
         return lines
 

@@ -258,7 +258,8 @@ class JoinTree:
         """The root's new rows after the leaves stored a batch, up to the time `until`."""
         self._batches += 1
         if self.shedding is None:
-            self.completion.defer_losses()
+            if self.completion:
+                self.completion.defer_losses()
             self._gate_control.choose_sides_freely(self._purged_until, self._batches)
             self.complete_batch_keys()
             return self._compute_delta(until)
@@ -278,7 +279,7 @@ class JoinTree:
 
     def complete_some(self, rows: int) -> None:
         """Push about `rows` older rows up the incomplete nodes; under a budget they are completed by probes alone."""
-        if self.shedding is None:
+        if self.shedding is None and self.completion:
             self.completion.defer_losses()
             self.completion.complete_some(rows)
 
@@ -316,7 +317,8 @@ class JoinTree:
                 first_rows[alias] = renumbered[alias].map_mark(first_rows[alias])
         for node in self._nodes:
             node.purge(bound, renumbered)
-        self.completion.apply_renumbering(renumbered)
+        if self.completion:
+            self.completion.apply_renumbering(renumbered)
 
     def _list_used_codes(self, key: Key) -> Iterator[I32]:
         for store in self.stores.values():
@@ -339,8 +341,9 @@ class JoinTree:
         """Whether a quarter of the tuples arrived since demand was last computed."""
         new, stored = -self._rows_at_refresh, 0
         for store in self.stores.values():
-            new, stored = new + store.rows.end, stored + len(store.rows)
-        return 4 * new > max(self.maintenance.demand_rows, stored)
+            rows = store.rows
+            new, stored = new + rows.end, stored + rows.end - rows.base
+        return 4 * new > stored and 4 * new > self.maintenance.demand_rows
 
     def refresh_gates(self) -> None:
         """Remove demand that no living driver row has any more, from the root down; only between two batches."""

@@ -6,9 +6,8 @@ in a term that joins it. Queries that do not join on a term need tuples with a N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -32,13 +31,12 @@ class TupleSelection:
     def take(self, times: I64) -> I64:
         return times if self.chosen is None else times[self.chosen]
 
-    def read(self, columns: Mapping[str, pa.Array], name: str) -> pa.Array:
-        """A column of the stored tuples."""
-        return columns[name] if self.chosen is None else columns[name].take(self._indices)
-
-    @cached_property
-    def _indices(self) -> pa.Array:
-        return pa.array(self.chosen)
+    def read(self, columns: Mapping[str, pa.Array], names: Iterable[str]) -> Mapping[str, pa.Array]:
+        """Some columns of the stored tuples; there may be others."""
+        if self.chosen is None:
+            return columns
+        indices = pa.array(self.chosen)
+        return {name: columns[name].take(indices) for name in names}
 
 
 def select_tuples(
@@ -57,6 +55,8 @@ def select_tuples(
     else:
         chosen = None
     codes, with_nulls = _encode_terms(plan, keys, columns, chosen, rows)
+    if wanted is None and not with_nulls:
+        return TupleSelection(chosen, codes, None)
     null_codes = _NO_NULL_CODES if interest is None else interest.null_codes
     lacking = [codes[id_] for id_ in with_nulls if id_ not in null_codes]
     if lacking:

@@ -28,6 +28,9 @@ from penstock.state import ALWAYS, FOREVER, I64, scan_times
 class SourceOperator:
     """Writes the rows of one stream into the graph."""
 
+    failure: None = None
+    """It does not stop."""
+
     def __init__(self, id_: str, stream: Stream, outlet: Outlet) -> None:
         self.id = id_
         self.stream = stream
@@ -38,6 +41,8 @@ class SourceOperator:
         self._outlet = outlet
         self._released_frontier = int(ALWAYS)
         self._held_batches: list[StreamRows] = []
+        self._scanned: tuple[StreamRows, int, bool] | None = None
+        """The last batch that arrived, its newest time, and whether its times ascend."""
 
     @property
     def outlet(self) -> Outlet:
@@ -46,16 +51,16 @@ class SourceOperator:
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         """Take in rows as they arrive, in any order."""
-        numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
-        self.arrival_count += times.size
-        batch = StreamRows(times, columns, None, numbers)
-        oldest, newest, _ = scan_times(times)
+        first, self.arrival_count = self.arrival_count, self.arrival_count + times.size
+        batch = StreamRows(times, columns, None, np.arange(first, self.arrival_count))
+        oldest, newest, ascending = scan_times(times)
         if oldest < self.frontier:
             late = mark_late(times, self.frontier)
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
             batch = batch.take(np.flatnonzero(~late))
-        if len(batch):
+        if batch.times.size:
             self._held_batches.append(batch)
+            self._scanned = batch, newest, ascending
             self.advance(find_frontier(self.stream, newest))
 
     def advance(self, frontier: int) -> None:
@@ -72,7 +77,7 @@ class SourceOperator:
         self._held_batches = []
         released = 0
         if held is not None:
-            _, newest, ascending = scan_times(held.times)
+            newest, ascending = self._find_order(held)
             if newest > self.frontier:
                 ready = self._mask_ready(held)
                 self._held_batches = [held.take(np.flatnonzero(~ready))]
@@ -80,10 +85,18 @@ class SourceOperator:
             if not ascending:
                 held = held.take(np.argsort(held.times, kind="stable"))
             self._outlet.write(self.check_rows(held))
-            released = len(held)
+            released = held.times.size
         self._released_frontier = self.frontier
         self._outlet.advance(self.frontier)
         return released
+
+    def _find_order(self, held: StreamRows) -> tuple[int, bool]:
+        """The newest time of the rows that are held, and whether they are in temporal order."""
+        known, self._scanned = self._scanned, None
+        if known is not None and known[0] is held:
+            return known[1:]
+        _, newest, ascending = scan_times(held.times)
+        return newest, ascending
 
     def check_rows(self, rows: StreamRows) -> StreamRows:
         """The rows that are written, of those that the frontier has reached, in temporal order."""

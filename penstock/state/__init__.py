@@ -1,6 +1,6 @@
 """The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""
 
-from penstock.state.alloc import allocate, concat_arrays, copy_array, gather, grow_array, release_unused
+from penstock.state.alloc import allocate, allocate_lines, concat_arrays, copy_array, gather, grow_array, release_unused
 from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table
 from penstock.state.bloom import BloomFilter
 from penstock.state.chain_index import ChainIndex
@@ -79,6 +79,7 @@ __all__ = [
     "SortedIndex",
     "SpilledColumn",
     "allocate",
+    "allocate_lines",
     "as_times",
     "chain_append",
     "collect_living_rows",

@@ -31,6 +31,13 @@ def allocate(size: int, dtype: np.dtype[T] | type[T]) -> NDArray[T]:
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
+def allocate_lines(lines: int, size: int) -> NDArray[np.int64]:
+    """Uninitialized lines of `size` integers."""
+    if lines * size < _LARGE_SIZE:
+        return np.empty((lines, size), np.int64)
+    return allocate(lines * size, np.int64).reshape(lines, size)
+
+
 def gather(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
     """The values at some positions of the last axis."""
     if places.size < _LARGE_SIZE:

@@ -24,15 +24,20 @@ class ChainIndex:
         self.next_older: I64 = np.full(capacity, NONE, np.int64)
         self.codes: I32 = empty_codes(capacity)
 
-    def append(self, first: int, codes: I32, code_limit: int) -> None:
-        """Add rows first, first + 1, …; all codes are below `code_limit`."""
+    def append(self, first: int, codes: I32) -> None:
+        """Add rows first, first + 1, …"""
+        done = ring_chain_append(codes, 0, first, self.codes, self.head, self.next_older)
+        if done < codes.size:
+            self._extend(int(codes.max()) + 1)
+            ring_chain_append(codes, done, first, self.codes, self.head, self.next_older)
+
+    def _extend(self, code_limit: int) -> None:
+        """Have a chain for each code below `code_limit`."""
         known = self.head.size
-        if code_limit > known:
-            if code_limit > self._heads.size:
-                self._heads = grow_array(self.head, 1 << (code_limit - 1).bit_length())
-            self.head = self._heads[:code_limit]
-            self.head[known:] = NONE
-        ring_chain_append(codes, first, self.codes, self.head, self.next_older)
+        if code_limit > self._heads.size:
+            self._heads = grow_array(self.head, 1 << (code_limit - 1).bit_length())
+        self.head = self._heads[:code_limit]
+        self.head[known:] = NONE
 
     def retract(self, first: int, end: int) -> None:
         """Remove the newest rows, from `first` on."""

@@ -20,9 +20,9 @@ T = TypeVar("T", bound=np.generic)
 
 def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
     """Write rows first, first + 1, … of a ring, wrapping at its end."""
-    size = len(ring)
+    size = ring.shape[0]
     at = first & (size - 1)
-    end = at + len(values)
+    end = at + values.shape[0]
     if end <= size:
         ring[at:end] = values
     else:
@@ -91,6 +91,11 @@ class Validity:
         self._capacity = capacity
         self._ring: U8 | None = None
 
+    @property
+    def has_nulls(self) -> bool:
+        """Whether there was a NULL."""
+        return self._ring is not None
+
     def append(self, first: int, values: pa.Array) -> None:
         if values.null_count and self._ring is None:
             self._ring = np.ones(self._capacity, np.uint8)
@@ -141,7 +146,8 @@ class FixedColumn:
         else:
             raw = np.frombuffer(values.buffers()[1], self._dtype, len(values), values.offset * self._dtype.itemsize)
         ring_write(self._ring, first, raw)
-        self._validity.append(first, values)
+        if values.null_count or self._validity.has_nulls:
+            self._validity.append(first, values)
 
     def take(self, ids: I64) -> pa.Array:
         raw = ring_take(self._ring, ids)

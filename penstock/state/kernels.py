@@ -105,16 +105,22 @@ def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -
 
 
 @compile_kernel
-def ring_chain_append(codes: I32, first: int, ring: I32, head: I64, following: I64) -> None:
-    """Write the codes of the rows first, first + 1, … to a ring, and link the rows as `chain_append` does."""
+def ring_chain_append(codes: I32, start: int, first: int, ring: I32, head: I64, following: I64) -> int:
+    """Write the codes of the rows first, first + 1, … to a ring, and link the rows as `chain_append` does.
+
+    `start`: the row to begin with. Returns the row where it stopped, which is before the end if `head` must grow first.
+    """
     mask = ring.size - 1
-    for i in range(codes.size):
+    for i in range(start, codes.size):
         code = codes[i]
+        if code >= head.size:
+            return i
         slot = (first + i) & mask
         ring[slot] = code
         if code >= 0:
             following[slot] = head[code]
             head[code] = first + i
+    return codes.size
 
 
 @compile_kernel

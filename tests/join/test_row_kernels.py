@@ -14,9 +14,9 @@ from penstock.join.row_kernels import (
     count_star,
     extend_rows,
     read_rows,
-    write_lifetimes,
+    store_lifetimes,
 )
-from penstock.state import NONE, chain_append
+from penstock.state import FOREVER, NONE, chain_append
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -66,11 +66,16 @@ def test_rows_extended_by_chain(seed: int) -> None:
 def test_rows_written_to_rings_and_read(first: int, rows: int) -> None:
     born, dies, out = np.zeros(16, np.int64), np.zeros(16, np.int64), np.zeros((3, rows), np.int64)
     ids = np.arange(first, first + rows)
-    write_lifetimes(2 * ids, 3 * ids, first, born, dies)
+    stored = np.zeros((3, rows), np.int64)
+    store_lifetimes(2 * ids, 3 * ids, 0, first, born, dies, stored)
     assert np.count_nonzero(born) == np.count_nonzero(ids)
     assert (born[ids % 16] == 2 * ids).all()
     read_rows(born, dies, first, out)
     assert (out == [ids, 2 * ids, 3 * ids]).all()
+    assert (stored == out).all()
+    store_lifetimes(2 * ids, ids[:0], FOREVER - 20, first, born, dies, stored)
+    assert (dies[ids % 16] == np.minimum(2 * ids, 20) + FOREVER - 20).all()
+    assert (stored[2] == dies[ids % 16]).all()
 
 
 @pytest.mark.parametrize("seed", range(10))

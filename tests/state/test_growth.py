@@ -21,7 +21,7 @@ def test_pages_that_are_not_written_take_no_memory() -> None:
 def test_heads_are_written_as_far_as_codes_go() -> None:
     index = ChainIndex(64)
     for first, code in enumerate((3, LARGE, LARGE + 5, 3)):
-        index.append(first, np.array([code], np.int32), code + 1)
+        index.append(first, np.array([code], np.int32))
     assert index.head[[0, 3, LARGE, LARGE + 1, LARGE + 5]].tolist() == [-1, 3, 1, -1, 2]
     assert index.next_older[3] == 0
     assert HeldBytes().add(index) < 1.2 * 8 * LARGE

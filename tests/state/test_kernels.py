@@ -297,7 +297,11 @@ def test_remove_newest_rows_from_hash_chains() -> None:
 def test_codes_written_and_chained_in_ring(first: int) -> None:
     codes = RANDOM(7).integers(-1, 4, 30).astype(np.int32)
     ring, head, following = np.full(64, 9, np.int32), np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
-    ring_chain_append(codes, first, ring, head, following)
+    small = head[:2].copy()
+    done = ring_chain_append(codes, 0, first, ring, small, following)
+    assert codes[done] >= small.size > codes[:done].max(initial=NONE)
+    head[:2] = small
+    assert ring_chain_append(codes, done, first, ring, head, following) == codes.size
     naive, links = np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
     chain_append(codes, first, 63, naive, links)
     assert (head == naive).all()

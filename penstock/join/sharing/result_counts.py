@@ -69,7 +69,7 @@ class ResultCounts:
             self._by_bit.add(matches.age, matches.group_bits)
             tally.add(matches.age, NO_CODES, 1)  # of no group, because code 0 is the empty set
             return
-        if codes is None and all(life <= tally.youngest_end for _, life in matches.origin.widest_windows):
+        if codes is None and matches.origin.longest_window <= tally.youngest_end:
             tally.add_youngest(len(matches))
             return
         limit = 1 if codes is None or interest is None else len(interest.sets)

@@ -239,9 +239,9 @@ class SharedJoin:
 
     def write_aggregates(self, matches: MatchBatch | None, until: int, done: int) -> None:
         """Write the rows of members that group rows, up to an instant; so far they have seen those up to `done`."""
-        built = self.build_aggregations(done)  # from all stored rows, those of this batch included
-        if not self._aggregations:
+        if not (self._aggregations or self._aggregates_changed):
             return
+        built = self.build_aggregations(done)  # from all stored rows, those of this batch included
         for each in self._aggregations:
             each.apply(None if each in built else matches, until)
         for each in self.build_aggregations(done):  # without members that stopped before they saw this batch
