@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
@@ -55,6 +56,11 @@ class Stream:
     @property
     def time_type(self) -> pa.DataType:
         return self.schema.field(self.time).type
+
+    @cached_property
+    def columns(self) -> tuple[list[str], list[pa.DataType]]:
+        """The names and the types of its columns: it takes time to read them from a schema."""
+        return self.schema.names, self.schema.types
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from penstock.ops import (
     SplitRows,
     StreamWriter,
     ViewOperator,
-    fit_columns,
+    fit_stream_columns,
     make_stream_id,
     split_bad_rows,
     split_null_columns,
@@ -184,11 +184,9 @@ class StreamRegistry:
             table = table.append_column(OPERATION, pa.nulls(table.num_rows, pa.string()))
         if stream.timestamps == "external":
             now = None if stream.ahead is None else self.read_clock()
-            rows = split_bad_rows(stream, fit_columns(stream.name, table, stream.schema), now)
+            rows = split_bad_rows(stream, fit_stream_columns(stream, table), now)
         else:
-            rows = split_null_columns(
-                stream, fit_columns(stream.name, _clear_time_column(table, stream), stream.schema)
-            )
+            rows = split_null_columns(stream, fit_stream_columns(stream, _clear_time_column(table, stream)))
         if source.frontier >= FOREVER and rows.times.size:
             message = (
                 f"{stream.name} has ended: flush ends every stream, so rows after it would be late. Call flush when no "

@@ -20,7 +20,15 @@ from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
 from penstock.ops.final_rows import FinalRowsOperator
 from penstock.ops.frame.operator import FrameOperator
-from penstock.ops.ingest import SplitRows, check_required, fit_columns, split_bad_rows, split_null_columns, to_tick
+from penstock.ops.ingest import (
+    SplitRows,
+    check_required,
+    fit_columns,
+    fit_stream_columns,
+    split_bad_rows,
+    split_null_columns,
+    to_tick,
+)
 from penstock.ops.keyed_source import KeyedSource
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.notices import (
@@ -141,6 +149,7 @@ __all__ = [
     "find_unit_difference",
     "find_unit_mistake",
     "fit_columns",
+    "fit_stream_columns",
     "has_ready",
     "make_evaluation_error",
     "make_stream_id",

@@ -28,7 +28,7 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])  # its columns are copied
     if data.schema.equals(schema):  # names and types as declared
-        return _copy_columns(data, schema)
+        return dict(zip(schema.names, _copy_columns(data), strict=True))
     given = _map_column_positions(name, data)
     missing = [column for column in schema.names if column.casefold() not in given]
     extra = [data.schema.names[place] for key, place in given.items() if key not in _fold_names(schema)]
@@ -42,14 +42,25 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
     return {field.name: _cast_column(name, field, data.column(given[field.name.casefold()])) for field in schema}
 
 
-def _copy_columns(data: pa.Table, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The columns of a table with this schema as one array each, copied, so that the table may change later.
+def fit_stream_columns(stream: Stream, data: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of rows that are pushed to a stream, as `fit_columns`, faster if they are as declared."""
+    names, types = stream.columns
+    if isinstance(data, pa.Table) and data.schema.names == names:
+        columns = _copy_columns(data)
+        if [column.type for column in columns] == types:
+            return dict(zip(names, columns, strict=True))
+    return fit_columns(stream.name, data, stream.schema)
+
+
+def _copy_columns(data: pa.Table) -> list[pa.Array]:
+    """The columns of a table as one array each, copied, so that the table may change later.
 
     A record batch gives its columns faster as the fields of a struct.
     """
     batches = data.to_batches()
-    copied = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
-    return dict(zip(schema.names, copied.to_struct_array().flatten(), strict=True))
+    copied = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], data.schema)
+    columns: list[pa.Array] = copied.to_struct_array().flatten()
+    return columns
 
 
 def _map_column_positions(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:

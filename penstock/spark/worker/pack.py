@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.cql import Stream
 from penstock.expr import Expr, FunctionError, compute_mask, evaluate
-from penstock.ops import fit_columns, split_bad_rows
+from penstock.ops import fit_stream_columns, split_bad_rows
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, Layout, StreamInlet, get_layout
@@ -77,7 +77,7 @@ class Packer:
     def pack(self, table: pa.Table, part: int, seq: int, rejected: pa.Table | None = None) -> pa.RecordBatch:
         """The rows for the cells, as a batch of PACKED_SCHEMA. `rejected`: more dead letters, of bad payloads."""
         now, table = _take_clock(table)
-        rows = split_bad_rows(self._stream, fit_columns(self._stream.name, table, self._stream.schema), now)
+        rows = split_bad_rows(self._stream, fit_stream_columns(self._stream, table), now)
         out: list[tuple[int, int, bytes | None]] = [
             (0, BAD_ROWS, encode_table(self._explain_rows(columns, reason))) for columns, reason in rows.bad_rows
         ]
