@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -13,14 +14,14 @@ from penstock.engine.compiler import CompiledQuery
 from penstock.engine.join_figures import add_up_joins
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.parts import DumpedJoins, JoinQueryPart, QueryPart
-from penstock.engine.query_output import Matches
+from penstock.engine.query_output import Matches, ResultLayout
 from penstock.engine.query_plan import RunningPlan
 from penstock.engine.saved_arcs import SavedArc, WrittenRows, read_arcs, restore_outlet_rows
 from penstock.errors import QueryError
 from penstock.graph import Graph, Node
 from penstock.join import POLICIES, DemandFilter, JoinOperator
 from penstock.ops import SavedState
-from penstock.state import ALWAYS, as_times
+from penstock.state import ALWAYS
 
 
 class RunningQuery:
@@ -117,17 +118,14 @@ class RunningQuery:
 
     def results(self, matches: Matches) -> pa.Table:
         """What became certain since the last call, in temporal order; `matches` are those of the last push."""
-        schema = self.query.schema
-        tables = []
-        batches = self.output.read(matches)
-        if any(part.failure is not None for part in self._parts[:-1]):
-            batches = []  # what the parts above make of the missing rows is not the answer
-        for batch in batches:
-            times = as_times(batch.times, schema.field("_ts").type)
-            tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
-        if len(tables) == 1:
-            return tables[0]
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        tables = self.output.read(matches, self._layout)
+        if len(self._parts) > 1 and any(part.failure is not None for part in self._parts[:-1]):
+            tables = []  # what the parts above make of the missing rows is not the answer
+        return self._layout.combine(tables)
+
+    @cached_property
+    def _layout(self) -> ResultLayout:
+        return self.output.find_layout(self.query.schema)
 
     @property
     def failure(self) -> QueryError | None:

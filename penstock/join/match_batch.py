@@ -10,9 +10,10 @@ only if the match batch still exists when a part leaves its window (`PayloadView
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.state import FOREVER, I32, I64, U8, Maintenance, Mask, allocate, gather
+from penstock.state import FOREVER, I32, I64, U8, Maintenance, Mask, allocate, gather, take_values
 
 ColumnRef = tuple[str, str]
 """A column: the alias of its leaf, and its name."""
@@ -56,14 +57,14 @@ class PayloadView:
             self._births[alias] = self._stores[alias].rows.read_births(self._ids[alias])
         return self._births[alias]
 
-    def make_reader(self, places: I64) -> Callable[[Column], pa.Array]:
-        """Read columns of the combinations at some positions."""
+    def make_reader(self, places: I64, *, keeps: bool = False) -> Callable[[Column], pa.Array]:
+        """Read columns of the combinations at some positions. `keeps`: columns of all are copied once, and kept."""
         ids: dict[str, I64] = {}
 
         def read(column: Column) -> pa.Array:
             alias, named = column.alias, (column.alias, column.name)
-            if named in self._gathered:
-                return self._gathered[named].take(pa.array(places))
+            if keeps or named in self._gathered:
+                return take_values(self.read_column(named), places)
             if alias not in ids:
                 ids[alias] = gather(self._ids[alias], places)
             return self._stores[alias].rows.take(column.name, ids[alias])
@@ -128,6 +129,8 @@ class MatchBatch:
     """The positions of the combinations in the payload view, if they are only some of it."""
     _age_lookups: list[int] = field(default_factory=lambda: [0])
     """How many members selected by age: sorting by age is worth its cost after some of them."""
+    tables: WeakValueDictionary[Hashable, pa.Table] = field(default_factory=WeakValueDictionary)
+    """The tables that were built of it and are still in use, by their selection and their columns."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -157,15 +160,27 @@ class MatchBatch:
         if life is None and self.membership is None:
             return None
         self._age_lookups[0] += 1
-        if life is not None and self._age_lookups[0] > self.origin.maintenance.order_after:
+        if life is not None and self._has_many_readers():
             order, ages = self._age_order
-            count = int(np.searchsorted(ages, life))
+            count = int(ages.searchsorted(life))
             if self.origin.maintenance.order_share * count < len(self):
                 return self.select_wanted(filter_group, np.sort(order[:count]))
         has, codes = self._read_interest(filter_group)
         out = allocate(len(self), np.int64)
         count = select_by_age(self.age, int(FOREVER) if life is None else life, codes, has, out)
         return None if count == len(self) else out[:count]
+
+    def _has_many_readers(self) -> bool:
+        """Whether so many members selected by age that sorting by age, and copying columns for all, is worth it."""
+        return self._age_lookups[0] > self.origin.maintenance.order_after
+
+    def identify_selection(self, filter_group: FilterGroup, life: int | None) -> Hashable:
+        """A value that is equal only if `select_younger` returns the same places."""
+        if life is None:
+            return filter_group, len(self)
+        if self._has_many_readers():  # all lives between two ages select the same
+            return filter_group, int(self._age_order[1].searchsorted(life))
+        return filter_group, None, life
 
     def select_wanted(self, filter_group: FilterGroup, places: I64 | None) -> I64 | None:
         """Those of some combinations that a filter group needs."""
@@ -188,6 +203,7 @@ class MatchBatch:
             group_bits=None if self.group_bits is None else self.group_bits[places],
             _payload_places=places if self._payload_places is None else self._payload_places[places],
             _age_lookups=[0],
+            tables=WeakValueDictionary(),
         )
 
     def make_reader(self, places: I64 | None) -> Callable[[Column], pa.Array]:
@@ -196,7 +212,7 @@ class MatchBatch:
             places = self._payload_places if places is None else self._payload_places[places]
         if places is None:
             return lambda column: self.payload.read_column((column.alias, column.name))
-        return self.payload.make_reader(places)
+        return self.payload.make_reader(places, keeps=self._has_many_readers())
 
 
 def filter_positions(places: I64 | None, keep: Mask, *, narrowed: bool = False) -> I64 | None:

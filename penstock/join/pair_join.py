@@ -51,22 +51,24 @@ class PairJoin:
 
     def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
-        key = self._plan.key
-        if not key or self._context.find_interest(self._plan) is not None:  # chains alone do not find the partners
-            return chain(self.extend(driver, rows, old_only=False), self.extend(lazy, lazy_rows, old_only=True))
         by_chains: list[tuple[TreeNode, JoinRows, ChainTarget]] = []
         others: list[Iterator[JoinRows]] = []
         for side, some, other, old_only in ((driver, rows, lazy, False), (lazy, lazy_rows, driver, True)):
-            if not some.born.size:
+            if not len(some):
                 continue
-            target = other.find_chains(key, old_only=old_only)
+            target = self._find_chains(other, old_only=old_only)
             if target is None:
                 others.append(self.extend(side, some, old_only=old_only))
             else:
-                other.probes += some.born.size
+                other.probes += len(some)
                 by_chains.append((side, some, target))
-        found = self._extend_by_chains(by_chains)
-        return chain(found, *others) if others else found
+        return chain(self._extend_by_chains(by_chains), *others)
+
+    def _find_chains(self, other: TreeNode, *, old_only: bool) -> ChainTarget | None:
+        """What a compiled loop reads to find partners in a child, None if there is no such thing."""
+        if not self._plan.key or self._context.find_interest(self._plan) is not None:
+            return None
+        return other.find_chains(self._plan.key, old_only=old_only)
 
     def _extend_by_chains(self, halves: Sequence[tuple[TreeNode, JoinRows, ChainTarget]]) -> Iterator[JoinRows]:
         """Blocks of new rows, read from chain indexes in compiled loops. Small results of both halves are one block."""
@@ -79,14 +81,12 @@ class PairJoin:
             else:
                 parts = [side.codes(id_, rows) for id_ in key]
                 line, codes = NONE, self._context.keys.encode(key, parts, len(rows), insert=False)
-            at, row, ids, born = 0, NONE, rows.ids, rows.born
-            if not ids.flags.c_contiguous:
-                ids = np.ascontiguousarray(ids)
+            at, row, ids = 0, NONE, np.ascontiguousarray(rows.ids)
             while True:
                 found, at, row = extend_rows(
-                    ids, born, rows.dies, at, row, line, codes, *target, side is self._left, found, out
+                    ids, rows.born, rows.dies, at, row, line, codes, *target, side is self._left, found, out
                 )
-                if at == born.size:
+                if at == len(rows):
                     break
                 yield self._test_predicates(make_rows(copy_array(out[:, :found])))
                 found = 0

@@ -1,7 +1,7 @@
 """The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""
 
 from penstock.state.alloc import allocate, allocate_lines, concat_arrays, copy_array, gather, grow_array, release_unused
-from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table
+from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table, take_values
 from penstock.state.bloom import BloomFilter
 from penstock.state.chain_index import ChainIndex
 from penstock.state.code_set import CodeSet, Mask
@@ -111,6 +111,7 @@ __all__ = [
     "rowset_add",
     "scan_times",
     "skip_dead_rows",
+    "take_values",
     "to_floats",
     "to_ticks",
 ]

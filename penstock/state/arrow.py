@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+
+from penstock.state.alloc import gather
+from penstock.state.kernels import I64
 
 
 def flatten_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -10,6 +14,14 @@ def flatten_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column
+
+
+def take_values(values: pa.Array, places: I64) -> pa.Array:
+    """The values at some positions. Values of eight bytes without NULLs are copied without a call of Arrow."""
+    if values.null_count or not pa.types.is_primitive(values.type) or values.type.bit_width != 64:
+        return values.take(pa.array(places))
+    words = np.frombuffer(values.buffers()[1], np.int64, len(values), 8 * values.offset)
+    return pa.Array.from_buffers(values.type, places.size, [None, pa.py_buffer(gather(words, places))])
 
 
 def flatten_table(table: pa.Table) -> dict[str, pa.Array]:

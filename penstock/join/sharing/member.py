@@ -9,7 +9,7 @@ State: the living rows, if the member emits ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -110,6 +110,11 @@ class Member:
         before = len(matches) if places is None else places.size
         self.stale += before - (len(matches) if fresh is None else fresh.size)
         return fresh
+
+    def identify_rows(self, matches: MatchBatch) -> Hashable:
+        """A value that is equal only for members that pull the same combinations, in the same order."""
+        life = None if self._has_widest_windows(matches) else self.need.common_lifetime
+        return matches.identify_selection(self._find_group_at(matches), life)
 
     def change_filter_group(self, filter_group: FilterGroup, merge_count: int) -> None:
         """Its filter group was merged into another one; `merge_count` numbers the merges of the join."""
