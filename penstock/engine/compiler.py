@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 from penstock.cql import Emit, Source, Stream, View
 from penstock.engine.checked_query import CheckedQuery
-from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
+from penstock.engine.join_placer import JoinChoice, JoinPlacer
+from penstock.engine.join_registry import JoinPlacement, SharingTerms
 from penstock.engine.parts import (
     BufferedJoinPart,
     GroupedJoinPart,
@@ -33,12 +34,8 @@ from penstock.expr import Expr
 from penstock.graph import Buffer, Graph, Node, Reader
 from penstock.join import (
     AggregateMember,
-    JoinInput,
     JoinOperator,
-    JoinSpec,
     Member,
-    SelectionOperator,
-    StartPoint,
     WritingMember,
     is_selection,
 )
@@ -83,7 +80,6 @@ from penstock.plan import (
     FramePart,
     GroupPart,
     JoinPart,
-    JoinRequirement,
     OuterJoinPart,
     PlanPart,
     ProjectPart,
@@ -95,11 +91,10 @@ from penstock.plan import (
     ViewPart,
     WindowPart,
     count_readers,
-    derive_requirement,
     groups_one_window,
     is_append_only,
 )
-from penstock.state import ALWAYS, Maintenance
+from penstock.state import Maintenance
 
 _EMIT_OPERATORS: Mapping[Emit, Callable[[str, Reader, Buffer], PartOperator]] = {
     "dstream": DStreamOperator,
@@ -135,6 +130,9 @@ class Compiler:
     _differences: list[DifferenceOperator] = field(default_factory=list)
     _relations: dict[tuple[RelationPart, OutputMode], ReadablePart] = field(default_factory=dict)
     _view_readers: list[ViewReaderOperator] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._placer = JoinPlacer(self.spec, self.graph, self.relations, self.joins, self.maintenance)
 
     def compile_query(self) -> CompiledQuery:
         output = self._compile_output(self.spec.derived_stream)
@@ -404,28 +402,16 @@ class Compiler:
         self._add_join(placed)
         return PulledOutput(placed)
 
-    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool, grouped: bool = False) -> _JoinChoice:
-        streams = {
-            s.alias: self.relations.nodes[s.relation.name] for s in part.sources if isinstance(s.relation, Stream)
-        }
-        subqueries = self._compile_subqueries(part)
+    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool, grouped: bool = False) -> JoinChoice:
         terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole, grouped)
-        request = JoinRequest(
-            len(self._joins), part, terms, _find_count_starts(part, streams),
-            self.spec.budget_scope, self.spec.plan_given,
-        )  # fmt: skip
-        match = self.joins.find_match(request)
-        if match is None and nested:
-            match = self.joins.find_nested_match(request)
-        renaming = {source.alias: source.alias for source in part.sources} if match is None else match.renaming
-        need = derive_requirement(part, renaming, nested=match is not None and match.nested)
-        return _JoinChoice(request, match, renaming, need, streams, subqueries)
+        subqueries = self._compile_subqueries(part)
+        return self._placer.request(part, terms, subqueries, len(self._joins), nested=nested)
 
     def _compile_subqueries(self, part: JoinPart) -> JoinSubqueries:
         parts = tuple(self._compile_part(each, CHANGES) for each in part.subqueries)
         return JoinSubqueries(part.subquery_aliases, parts, tuple(each.outlet.open() for each in parts))
 
-    def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
+    def _place_buffered(self, choice: JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
         clock = self.relations.streams.read_clock
         member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, mode, clock)
@@ -439,34 +425,13 @@ class Compiler:
         self._joins.append(part)
 
     def _place_member(
-        self, choice: _JoinChoice, member: Member, outlet: Buffer | None = None
+        self, choice: JoinChoice, member: Member, outlet: Buffer | None = None
     ) -> tuple[Node, JoinOperator]:
         """Add the query to the join that it shares, or create one. `outlet`: that of a selection, which time bypasses.
 
         The outlets of a join are those of its members.
         """
-        subqueries = choice.subqueries
-        start = _find_start(
-            {choice.renaming[alias]: stream for alias, stream in choice.streams.items()}, subqueries.aliases
-        )
-        if choice.match is not None:
-            choice.match.join.add_member(member, start, history=self.spec.history)
-            return choice.match.node, choice.match.join
-        part, terms = choice.request.part, choice.request.terms
-        readers = {alias: stream.node.outlet.open() for alias, stream in choice.streams.items()}
-        arcs = {readers[alias]: choice.streams[alias].node for alias in readers}
-        for alias, below, arc in zip(subqueries.aliases, subqueries.parts, subqueries.arcs, strict=True):
-            readers[alias] = arc
-            arcs[arc] = below.node
-        arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
-        tables = self.relations.read_tables(part.sources)
-        name = self._make_unique_name(member.id)
-        spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
-        kind = JoinOperator if outlet is None else SelectionOperator
-        join = kind(spec, member, start, arrivals, tables)
-        node = self.graph.add(join, Buffer() if outlet is None else outlet, arcs)
-        self.joins.add(choice.request, node, join)
-        return node, join
+        return self._placer.place(choice, member, self._make_unique_name(member.id), outlet)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -523,18 +488,6 @@ class Compiler:
 
 
 @dataclass(frozen=True)
-class _JoinChoice:
-    """How a query gets its join: `match` is the running join that it shares; None: it creates one."""
-
-    request: JoinRequest
-    match: JoinMatch | None
-    renaming: Mapping[str, str]
-    need: JoinRequirement
-    streams: Mapping[str, StreamNode]
-    subqueries: JoinSubqueries
-
-
-@dataclass(frozen=True)
 class _StepInput:
     """An input of a sequence step, and the node that it reads. `pairs`: the step before, if it reads one."""
 
@@ -547,25 +500,3 @@ class _StepInput:
 def _read_pairs(pairs: ReadablePart) -> _StepInput:
     reader = pairs.outlet.open()
     return _StepInput(SequenceInput(reader), reader, pairs.node, (pairs,))
-
-
-def _find_count_starts(part: JoinPart, streams: Mapping[str, StreamNode]) -> dict[str, int]:
-    """The items with a ROWS window on a source that holds rows back, and the first arrival that counts for them.
-
-    Rows that are held back do not count for a new query, but may lie between rows that do.
-    """
-    counted = [s.alias for s in part.sources if s.window.counted]
-    writers = {alias: streams[alias].writer for alias in counted}
-    return {alias: writer.arrival_count for alias, writer in writers.items() if writer.holds_rows()}
-
-
-def _find_start(streams: Mapping[str, StreamNode], subqueries: Sequence[str]) -> StartPoint:
-    """From now on: rows that have arrived do not count, nor do those that a source still holds back.
-
-    All rows of subqueries count.
-    """
-    writers = {alias: stream.writer for alias, stream in streams.items()}
-    numbers = {alias: writer.arrival_count for alias, writer in writers.items()}
-    drained = [writer.find_newest_time() for alias, writer in writers.items() if numbers[alias]]
-    numbers |= dict.fromkeys(subqueries, int(ALWAYS))
-    return StartPoint(tuple(sorted(numbers.items())), max(drained, default=int(ALWAYS)))
