@@ -15,7 +15,7 @@ from types import MappingProxyType
 from penstock.cql import Emit, Source, Stream, View
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.join_placer import JoinChoice, JoinPlacer
-from penstock.engine.join_registry import JoinPlacement, SharingTerms
+from penstock.engine.join_registry import JoinPlacement
 from penstock.engine.parts import (
     BufferedJoinPart,
     GroupedJoinPart,
@@ -403,9 +403,8 @@ class Compiler:
         return PulledOutput(placed)
 
     def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool, grouped: bool = False) -> JoinChoice:
-        terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole, grouped)
-        subqueries = self._compile_subqueries(part)
-        return self._placer.request(part, terms, subqueries, len(self._joins), nested=nested)
+        subqueries, place = self._compile_subqueries(part), len(self._joins)
+        return self._placer.request(part, subqueries, place, waits=mode.whole, grouped=grouped, nested=nested)
 
     def _compile_subqueries(self, part: JoinPart) -> JoinSubqueries:
         parts = tuple(self._compile_part(each, CHANGES) for each in part.subqueries)

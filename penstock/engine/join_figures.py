@@ -10,7 +10,7 @@ from penstock.engine.parts import JoinQueryPart
 
 _OF_JOIN = ("window_rows", "state_rows", "built", "completed", "unprobed", "bytes", "waiting")
 """Figures of a join; one that a query reads several times counts once."""
-_OF_QUERY = ("living", "stale")
+_OF_QUERY = ("living", "held_back", "stale")
 """Figures of a query's place in a join."""
 
 

@@ -43,15 +43,15 @@ class JoinPlacer:
     maintenance: Maintenance
 
     def request(
-        self, part: JoinPart, terms: SharingTerms, subqueries: JoinSubqueries, place: int, *, nested: bool
+        self, part: JoinPart, subqueries: JoinSubqueries, place: int, *, waits: bool, grouped: bool, nested: bool
     ) -> JoinChoice:
         """The join of a part, the `place`-th of the query. `nested`: it may be a node of another query's join."""
         streams = {
             s.alias: self.relations.nodes[s.relation.name] for s in part.sources if isinstance(s.relation, Stream)
         }
         spec = self.spec
-        starts = _find_count_starts(part, streams)
-        request = JoinRequest(place, part, terms, starts, spec.budget_scope, spec.plan_given)
+        terms, starts = SharingTerms(spec.state, spec.demand, grouped), _find_count_starts(part, streams)
+        request = JoinRequest(place, part, terms, waits, starts, spec.budget_scope, spec.plan_given)
         match = self.joins.find_match(request)
         if match is None and nested:
             match = self.joins.find_nested_match(request)
@@ -76,7 +76,7 @@ class JoinPlacer:
             arcs[arc] = below.node
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
         tables = self.relations.read_tables(part.sources)
-        spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
+        spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance)
         kind = JoinOperator if outlet is None else SelectionOperator
         join = kind(spec, member, start, arrivals, tables)
         node = self.graph.add(join, Buffer() if outlet is None else outlet, arcs)

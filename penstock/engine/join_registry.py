@@ -1,7 +1,8 @@
 """The joins of an engine, and how a new query finds one to share.
 
-A query shares a running join that fits (see `plan.join_sharing`), has the same state policy and budget scope, and waits
-for whole instants if the query does.
+A query shares a running join that fits (see `plan.join_sharing`) and has the same state policy and budget scope. Some
+members may wait for whole instants and others not. Only FRESHNESS keeps them apart: a budget may leave out results of a
+query with FRESHNESS, and aggregates that share its join would be wrong then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.graph import Node
 from penstock.join import DemandFilter, JoinOperator, Slicing
 from penstock.plan import (
     JoinPart,
+    accepts_losses,
     can_be_shared,
     find_nested_renaming,
     find_shared_renaming,
@@ -37,11 +39,10 @@ class JoinMatch:
 
 @dataclass(frozen=True)
 class SharingTerms:
-    """What the queries of a join must agree on besides the join: its state, and whether instants are whole."""
+    """What the queries of a join must agree on besides the join: its state."""
 
     state: str
     demand: DemandFilter
-    whole_instants: bool
     grouped: bool = False
     """Whether the join groups the rows of one stream for its queries."""
 
@@ -53,6 +54,8 @@ class JoinRequest:
     place: int
     part: JoinPart
     terms: SharingTerms
+    waits: bool
+    """Whether the query gets the rows of an instant when all of them are known, and not before."""
     count_starts: Mapping[str, int]
     """The items whose rows expire by a count that must start at these arrivals, for all queries that share."""
     budget_scope: object
@@ -82,14 +85,13 @@ class _RegisteredJoin:
 
     node: Node
     join: JoinOperator
-    whole_instants: bool
     grouped: bool
     budget_scope: object
     """Queries of the same scope may share the join; None is the scope of the engine."""
 
     @property
     def signature(self) -> object:
-        terms = SharingTerms(self.join.state, self.join.demand, self.whole_instants, self.grouped)
+        terms = SharingTerms(self.join.state, self.join.demand, self.grouped)
         return _make_signature(self.join.shared_join.needs.host, terms)
 
 
@@ -112,8 +114,7 @@ class JoinRegistry:
         return self._allow_sharing
 
     def add(self, request: JoinRequest, node: Node, join: JoinOperator) -> None:
-        terms = request.terms
-        self._joins[join] = _RegisteredJoin(node, join, terms.whole_instants, terms.grouped, request.budget_scope)
+        self._joins[join] = _RegisteredJoin(node, join, request.terms.grouped, request.budget_scope)
         join.shared_join.slicing = self.slicing
         self._reindex()
 
@@ -166,7 +167,7 @@ class JoinRegistry:
         for entry in self._by_signature.get(_make_signature(part, request.terms), ()):
             join = entry.join
             renaming = find_shared_renaming(part, join.shared_join.needs.host)
-            if renaming is None or entry.budget_scope is not request.budget_scope:
+            if renaming is None or entry.budget_scope is not request.budget_scope or _would_distort(join, request):
                 continue
             if not _has_same_counts(join, renaming, request.count_starts):
                 continue
@@ -180,7 +181,7 @@ class JoinRegistry:
         if (
             not self._allow_nesting
             or request.budget_scope is not None
-            or terms.whole_instants
+            or request.waits
             or terms.state not in _NESTABLE_POLICIES
             or not can_be_shared(part)
         ):
@@ -188,7 +189,7 @@ class JoinRegistry:
         for entry in self._joins.values():
             join = entry.join
             bound = entry.budget_scope is not None or join.tree.shedding is not None
-            if entry.whole_instants or bound or (join.state, join.demand) != (terms.state, terms.demand):
+            if bound or _would_distort(join, request) or (join.state, join.demand) != (terms.state, terms.demand):
                 continue
             if not can_be_shared(join.shared_join.needs.host):
                 continue
@@ -246,6 +247,11 @@ def _has_same_counts(join: JoinOperator, renaming: Mapping[str, str], count_star
         for group in join.shared_join.needs.filter_groups
         if group.reads(renaming[alias])
     )
+
+
+def _would_distort(join: JoinOperator, request: JoinRequest) -> bool:
+    """Whether a budget that one of the queries accepts would make another one wrong."""
+    return join.shared_join.would_distort(losing=accepts_losses(request.part), waiting=request.waits)
 
 
 def _make_signature(part: JoinPart, terms: SharingTerms) -> object:

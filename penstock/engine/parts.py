@@ -247,6 +247,7 @@ class JoinQueryPart:
     def metrics(self) -> dict[str, object]:
         own_figures = {
             "living": self.member.count_living(),
+            "held_back": self.member.count_held(),
             "emitted": self.join.shared_join.counts.count_emitted(self.member),
             "stale": self.member.stale,
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,

@@ -24,6 +24,7 @@ def dump_join(join: JoinOperator, first: Member, part: JoinPart) -> tuple[dict[s
     members = [member for member in join.shared_join.members if member.need.scope == first.need.scope]
     values = {
         "done": saved.done,
+        **({} if saved.complete == saved.done else {"complete": saved.complete}),
         "unread": {own[alias]: rows for alias, rows in saved.unread.items()},
         "filter_groups": [
             {
@@ -86,5 +87,7 @@ def restore_join(
     starts = [StartPoint(tuple(sorted(group["numbers"].items())), group["drained"]) for group in groups]
     missing_until = [group["missing_until"] for group in groups]
     join.shared_join.assign_filter_groups(starts, missing_until, values["members"], values["complete_since"])
-    join.restore(tables, values["kept_after"], values["unread"], values["done"], values["interest"], relations)
+    gaps, done = values["kept_after"], values["done"]
+    complete = values.get("complete", done)
+    join.restore(tables, gaps, values["unread"], done, complete, values["interest"], relations)
     join.reslice(values["slicing"])

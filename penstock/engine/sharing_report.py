@@ -31,7 +31,8 @@ def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> li
             if interest is not None and interest.uses_bits:
                 sets = f"{len(interest.sets):,} combinations of these occur"
                 lines.append(f"  {sets}, too many to number those of results: each result has one bit for each set")
-            lines += [f"  {line}" for line in (*_format_tests(part), *_format_slices(part, time_type))]
+            found = *_format_waiting(part), *_format_tests(part), *_format_slices(part, time_type)
+            lines += [f"  {line}" for line in found]
     return lines
 
 
@@ -69,6 +70,14 @@ def _format_readers(part: JoinQueryPart) -> Iterator[str]:
         yield f"reads a node of the join of {whole}; it is read by {readers}"
     else:
         yield f"{rename_leaves(early.plan.tree, part.own_aliases)} is read by {readers}"
+
+
+def _format_waiting(part: JoinQueryPart) -> Iterator[str]:
+    """Which queries get the rows of an instant later than others."""
+    shared = part.join.shared_join
+    if shared.has_waiting and not shared.strict:
+        waiting = _format_queries([member.id for member in shared.members if member.waits])
+        yield f"rows are given to {waiting} when their instant is complete, to the others at once"
 
 
 def _format_tests(part: JoinQueryPart) -> list[str]:

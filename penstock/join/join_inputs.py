@@ -1,8 +1,8 @@
 """The inputs of a join: its arcs, how far it has read them, and the streams that an early node reads ahead.
 
 Law: the join works up to the smallest frontier of its inputs. `strict` defers an instant until all of its tuples are
-there; it is needed where a tuple may end another one of the same instant (ROWS), or where results are reported per
-instant. An early node works up to the smallest frontier of its own streams only.
+there; it is needed where a tuple may end another one of the same instant (ROWS), and saves turns where all results are
+reported per instant. An early node works up to the smallest frontier of its own streams only.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class JoinInputs:
         self.strict = strict
         self.done = int(ALWAYS)
         """The time up to which all results are known."""
+        self.complete = int(ALWAYS)
+        """The time up to which queries that wait for whole instants have all results."""
         self.early: EarlyReader | None = None
         """The position of an early node, while queries read one."""
         self.limit = int(FOREVER)
@@ -52,6 +54,8 @@ class JoinInputs:
         if bound > self.done or has_ready(inlets, bound):
             return True
         if self.limit < LAST_INSTANT and self.has_reached_limit():
+            return True
+        if self.complete < self.done and self.find_complete(self.done) > self.complete:
             return True
         if self.early is None:
             return False
@@ -79,12 +83,15 @@ class JoinInputs:
 
     def _find_bound(self) -> tuple[int, Sequence[Inlet]]:
         """How far the whole join may go, and the inlets it reads then: an early node has read its own."""
-        bound = compute_bound(self._inlets, whole=self.strict)
-        bound = min(bound, self.limit)
+        bound = min(max(compute_bound(self._inlets, whole=self.strict), self.done), self.limit)
         if self.early is None:
             return bound, self._inlets
         ahead = self.early.inlets
         return min(bound, self.early.done), [each.inlet for each in self._inputs if each.alias not in ahead]
+
+    def find_complete(self, until: int) -> int:
+        """The last instant up to a time of which all tuples are there."""
+        return min(until, compute_bound(self._inlets, whole=True))
 
     def find_cut(self, budget: int) -> int:
         """The time up to which a turn reads that takes about `budget` tuples."""

@@ -26,11 +26,12 @@ from penstock.state import ALWAYS
 class SavedJoin:
     """The time up to which all results are known, unread tuples by alias, the filter groups, and the windows.
 
-    `sets` gives the codes of interest in the windows their meaning; `column_gaps` are the columns that older tuples
-    lack.
+    `complete`: the time up to which queries that wait for whole instants have all results. `sets` gives the codes of
+    interest in the windows their meaning; `column_gaps` are the columns that older tuples lack.
     """
 
     done: int
+    complete: int
     unread: Mapping[str, int]
     filter_groups: Sequence[FilterGroup]
     sets: Sequence[int] | None
@@ -46,10 +47,11 @@ def save_join(shared: SharedJoin, inputs: JoinInputs, scope: frozenset[str] | No
         places = [shared.needs.filter_groups.index(group) for group in groups]
         return _ScopeDump(tree, interest, inputs, inputs.early).save(scope, groups, places)
     windows = [alias for alias in inputs.aliases if not tree.stores[alias].plan.source.window.announced]
-    tables = {alias: dump_leaf(tree.stores[alias], tree.keys, inputs.done) for alias in windows}
+    tables = {alias: dump_leaf(tree.stores[alias], tree.keys, inputs.complete) for alias in windows}
     unread = {alias: rows for alias, rows in inputs.unread().items() if alias in windows}
     sets = None if interest is None else interest.sets
-    return SavedJoin(inputs.done, unread, groups, sets, _collect_column_gaps(tree, tables), tables)
+    gaps = _collect_column_gaps(tree, tables)
+    return SavedJoin(inputs.done, inputs.complete, unread, groups, sets, gaps, tables)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class _ScopeDump:
     def save(self, scope: frozenset[str] | None, groups: Sequence[FilterGroup], places: Sequence[int]) -> SavedJoin:
         """Without the tuples that only the other queries need, or that the join has not read yet."""
         own = Interest([self.interest.filter_groups[place] for place in places], self.tree.maintenance)
-        done, unread, tables = self.inputs.done if scope is None else self.early.done, self.inputs.unread(), {}
+        done, complete = (self.early.done,) * 2 if scope else (self.inputs.done, self.inputs.complete)
+        unread, tables = self.inputs.unread(), {}
         for alias in self.inputs.aliases:
             if scope is not None and alias not in scope:
                 del unread[alias]
@@ -72,18 +75,19 @@ class _ScopeDump:
             behind = scope is None and alias in self.early.inlets
             if behind:
                 unread[alias] = self.early.unread(alias)
-            table = dump_leaf(self.tree.stores[alias], self.tree.keys, done, self.early.mark(alias) if behind else None)
-            tables[alias] = self._restrict(alias, table, own, places, done)
+            end = self.early.mark(alias) if behind else None
+            table = dump_leaf(self.tree.stores[alias], self.tree.keys, complete, end)
+            tables[alias] = self._restrict(alias, table, own, places, complete)
         sets = own.sets if len(groups) > 1 else None
-        return SavedJoin(done, unread, groups, sets, _collect_column_gaps(self.tree, tables), tables)
+        return SavedJoin(done, complete, unread, groups, sets, _collect_column_gaps(self.tree, tables), tables)
 
-    def _restrict(self, alias: str, table: pa.Table, own: Interest, places: Sequence[int], done: int) -> pa.Table:
-        """The rows that groups of one scope need, with their codes of interest and deaths."""
+    def _restrict(self, alias: str, table: pa.Table, own: Interest, places: Sequence[int], bound: int) -> pa.Table:
+        """The rows that groups of one scope need after `bound`, with their codes of interest and deaths."""
         born, wanted = (table.column(name).to_numpy() for name in ("_born", "_wanted"))
         codes = own.recode_from(wanted, self.interest, places)
         dies = np.where(codes == NO_INTEREST, ALWAYS, compute_ends(born, own.longest_window(alias, codes)))
         table = table.set_column(1, "_dies", pa.array(dies)).set_column(2, "_wanted", pa.array(codes))
-        return table.filter(pa.array(dies > done))
+        return table.filter(pa.array(dies > bound))
 
 
 def _collect_column_gaps(tree: JoinTree, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, int]]:

@@ -57,8 +57,6 @@ class JoinSpec:
     """The name of its state policy."""
     demand: DemandFilter
     maintenance: Maintenance
-    strict: bool
-    """Whether results are reported per instant; see `JoinInputs`."""
 
 
 class JoinOperator:
@@ -77,7 +75,7 @@ class JoinOperator:
         self.demand = spec.demand
         self.shared_join = SharedJoin(spec.part, first, start, get_policy(spec.state, spec.demand), spec.maintenance)
         self.output = JoinOutput(self.shared_join)
-        self.inputs = JoinInputs(inputs, strict=spec.strict or bool(self.shared_join.matches.late_ending))
+        self.inputs = JoinInputs(inputs, strict=self.shared_join.strict)
         self.unprobed: Counter[Tree] = Counter()
         self.budget_scope: object = None
         """Only queries with the same budget scope may share the join; None is the scope of the engine."""
@@ -119,8 +117,7 @@ class JoinOperator:
 
     def next_timer(self) -> int | None:
         self.shared_join.build_aggregations(self.done)
-        due = self.output.find_next_end()
-        return None if due is None else due + self.inputs.strict
+        return self.output.find_next_timer(strict=self.inputs.strict)
 
     def run(self, budget: int) -> int:
         if not self.stopped:
@@ -130,6 +127,7 @@ class JoinOperator:
                 self._stop(error)
         until = self.inputs.find_cut(budget)
         taken = sum(len(batch) for batches in self.inputs.read(until).values() for batch in batches)
+        self._set_complete(until)
         self.inputs.done = max(self.done, until)
         self._advance_to(until)
         return taken
@@ -173,7 +171,11 @@ class JoinOperator:
 
     def _advance_to(self, until: int) -> None:
         """Let readers work up to where this join is, also while more tuples wait."""
-        self.output.advance(None, until + 1 if self.inputs.strict else until)
+        self.output.advance(None, until + 1 if self.inputs.strict else until, self.inputs.complete + 1)
+
+    def _set_complete(self, until: int) -> None:
+        """The join has processed everything up to a time: members that wait for whole instants get what is complete."""
+        self.inputs.complete = self.inputs.find_complete(until) if self.shared_join.has_waiting else until
 
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
         """What the join has read, holds and has built, restricted to the aliases `names` and in those names."""
@@ -200,17 +202,19 @@ class JoinOperator:
         column_gaps: Mapping[str, Mapping[str, int]],
         unread: Mapping[str, int],
         done: int,
+        complete: int,
         sets: Sequence[int] | None,
         relations: Mapping[str, Changes],
     ) -> None:
         """Start from windows dumped at the time `done`. Nothing is written: see `JoinOutput.build_live_rows`.
 
-        `relations` are the current rows of the relations among the inputs, by alias.
+        `complete` is the time up to which members that wait for whole instants have their rows. `relations` are the
+        current rows of the relations among the inputs, by alias.
         """
-        self.inputs.done = done
+        self.inputs.done, self.inputs.complete = done, complete
         self.inputs.rewind(unread)
         with self._stop_on_failure():
-            self._restore_tree(windows, column_gaps, sets, relations, done)
+            self._restore_tree(windows, column_gaps, sets, relations)
 
     def _restore_tree(
         self,
@@ -218,17 +222,17 @@ class JoinOperator:
         column_gaps: Mapping[str, Mapping[str, int]],
         sets: Sequence[int] | None,
         relations: Mapping[str, Changes],
-        done: int,
     ) -> None:
+        done, complete = self.done, self.inputs.complete
         restore_windows(self.shared_join, windows, column_gaps, sets)
         for alias, rows in relations.items():
             self._store(self.tree.stores[alias], rows)
-        if self.tree.policy.lazy and not any(member.emits_ends for member in self.shared_join.members):
+        if self.tree.policy.lazy and done == complete and not any(each.emits_ends for each in self.shared_join.members):
             if self.tables is not None:
                 self.tables.move(done)
             self._start_incomplete()
         else:
-            self.output.keep_restored(list(self._build_restored_matches(done)), done)
+            self.output.keep_restored(list(self._build_restored_matches(done)), done, complete)
         if self.tables is not None:
             self.tables.drop_former()
             self.inputs.limit = self.tables.find_change() - 1
@@ -274,7 +278,7 @@ class JoinOperator:
         if taken:
             self._emit_early(until)
         early.done = max(early.done, until)
-        self.output.advance(self.tree.early_aliases, until)
+        self.output.advance(self.tree.early_aliases, until, until)
         return taken
 
     def _emit_early(self, until: int) -> None:
@@ -325,8 +329,10 @@ class JoinOperator:
     def _emit(self, rows: JoinRows | None, until: int) -> None:
         """Give the members their rows, and end the batch."""
         shared, tree = self.shared_join, self.tree
-        self.output.write(None if rows is None or not rows.born.size else shared.matches.build(rows), until, self.done)
-        renumbered = self.trees.end_batch(until)
+        self._set_complete(until)
+        found = None if rows is None or not rows.born.size else shared.matches.build(rows)
+        self.output.write(found, until, self.inputs.complete, self.done)
+        renumbered = self.trees.end_batch(self.inputs.complete)
         if self.inputs.early is not None:
             self.inputs.early.advance(until)
         if isinstance(tree.root, LeafNode) and not shared.keeps_root_rows:
@@ -385,16 +391,19 @@ class JoinOperator:
     def find_oldest_birth(self) -> int:
         """The birth of the oldest combination that a restored join builds again, or that is still to come."""
         if not any(member.emits_ends for member in self.shared_join.members):
-            return self.done
+            return self.inputs.complete
         reach = [store.find_reach() for store in self.tree.stores.values() if store.table is None]
-        return subtract_time(self.done, max(reach, default=0))
+        return subtract_time(self.inputs.complete, max(reach, default=0))
 
     def add_member(self, member: Member, start: StartPoint, *, history: bool) -> None:
         """Add a query, between two batches."""
         scope = member.need.scope
         with self._in_sync():
             done = self.done if scope is None else self.inputs.open_early(scope, self.tree.stores).done
+            if member.waits and not self.shared_join.has_waiting:
+                self.inputs.complete = self.inputs.find_complete(self.done)
             self.shared_join.add_member(member, start, done, history=history)
+            self.inputs.strict = self.shared_join.strict
 
     def remove_member(self, member: Member) -> None:
         """Remove a query, between two batches."""
@@ -402,6 +411,7 @@ class JoinOperator:
             if not any(each is not member for each in self.shared_join.early_members):
                 self.inputs.close_early()
             self.shared_join.remove_member(member)
+            self.inputs.strict = self.shared_join.strict
 
     def reslice(self, slicing: Slicing) -> None:
         """Keep tuples by other slices."""

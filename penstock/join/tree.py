@@ -288,6 +288,7 @@ class JoinTree:
 
         `beside` are the trees that share the leaves: changes of leaf rows and codes apply to all of them.
         """
+        bound = max(bound, self._purged_until)  # rows of a later bound are gone
         trees = (self, *beside)
         for tree in trees:
             tree._purged_until = bound

@@ -10,6 +10,7 @@ from penstock.plan.join_order import choose_tree
 from penstock.plan.join_sharing import (
     UNLIMITED,
     JoinRequirement,
+    accepts_losses,
     can_be_shared,
     derive_requirement,
     find_nested_renaming,
@@ -140,6 +141,7 @@ __all__ = [
     "ViewPart",
     "WarningContext",
     "WindowPart",
+    "accepts_losses",
     "as_mermaid",
     "as_text",
     "build_join_graph",

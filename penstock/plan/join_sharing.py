@@ -45,6 +45,8 @@ class JoinRequirement:
     """The items that the query reads, if it does not read all items of the join."""
     clock_checks: tuple[tuple[str, int], ...] = ()
     """The streams whose tuples are compared with the clock when a result leaves, with the maximum age."""
+    accepts_losses: bool = False
+    """Whether a budget may leave results out."""
 
     @cached_property
     def freshness_checks(self) -> tuple[tuple[str, int], ...]:
@@ -90,7 +92,13 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
         tuple((renaming[s.alias], bound) for s in part.sources if (bound := _find_freshness(s)) < UNLIMITED),
         frozenset(renaming.values()) if nested else None,
         tuple((renaming[s.alias], s.freshness) for s in part.sources if s.clock_freshness and s.freshness is not None),
+        accepts_losses(part),
     )
+
+
+def accepts_losses(part: JoinPart) -> bool:
+    """Whether a budget may leave results of the join out: FRESHNESS says so."""
+    return any(source.freshness is not None for source in part.sources)
 
 
 def _find_freshness(source: Source) -> int:

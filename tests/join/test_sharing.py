@@ -48,10 +48,13 @@ def joins(eng: ps.Engine) -> int:
         pairs(10, shown="b.v"),
         pairs(7, names="left right"),
         "SELECT b.x FROM B [RANGE 2] AS b JOIN A [UNBOUNDED] AS a ON b.x = a.x",
+        f"RSTREAM ({pairs()})",
+        pairs(shown="a.x, COUNT(*) AS n") + " GROUP BY a.x",
+        pairs(7).replace("SELECT", "SELECT DISTINCT"),
     ],
 )
 def test_join_shared_by_different_queries(other: str) -> None:
-    """Windows, filters, predicates and select lists of queries that share a join may differ."""
+    """Windows, filters, predicates, select lists and output of queries that share a join may differ."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", other)
@@ -65,16 +68,40 @@ def test_join_shared_by_different_queries(other: str) -> None:
         pairs().replace("a.x = b.x", "a.x = b.x AND a.v = b.v"),
         "SELECT a.x FROM A [RANGE 10] AS a, C [RANGE 10] AS c WHERE a.x = c.x",
         "SELECT a.x FROM A [ROWS 3] AS a, B [RANGE 10] AS b WHERE a.x = b.x",
-        f"RSTREAM ({pairs()})",
+        pairs(shown="a.x, COUNT(*) AS n") + " GROUP BY a.x",
         "SELECT a.x FROM A [RANGE 10] AS a WHERE a.x > 1",
     ],
 )
 def test_join_not_shared_by_incompatible_queries(other: str) -> None:
-    """Queries share a join only if streams, join classes, ROWS windows and instants agree."""
+    """Queries share a join only if streams, join classes and ROWS windows agree, and no budget can distort one."""
     eng = engine()
-    eng.query("p", pairs())
+    eng.query("p", pairs() + " FRESHNESS a 10")
     eng.query("q", other)
     assert joins(eng) == 2
+
+
+def test_plain_query_does_not_wait_for_aggregate() -> None:
+    """One join gives a pair to the plain query at once, and to the aggregate when its instant is complete."""
+    eng = engine()
+    eng.query("plain", pairs())
+    eng.query("counted", pairs(shown="a.x, COUNT(*) AS n") + " GROUP BY a.x")
+    first = eng.push({"A": rows((1, 7)), "B": rows((1, 7))})
+    assert (first["plain"].num_rows, first["counted"].num_rows) == (1, 0)
+    assert joins(eng) == 1
+    assert "rows are given to counted when their instant is complete, to the others at once" in eng.explain("plain")
+    assert (eng.metrics("plain")["held_back"], eng.metrics("counted")["held_back"]) == (0, 1)
+    later = ps.Engine.restore(eng.snapshot()).push({"A": rows((1, 7), (2, 8)), "B": rows((2, 7))})
+    assert (later["plain"].num_rows, later["counted"].to_pylist()) == (3, [{"x": 7, "n": 2, "_ts": 1}])
+
+
+def test_rows_held_back_are_given_without_plain_query() -> None:
+    """The plain query is dropped while rows of an instant are held back; the aggregate gets them when it is over."""
+    eng = engine()
+    eng.query("plain", pairs())
+    eng.query("counted", pairs(shown="a.x, COUNT(*) AS n") + " GROUP BY a.x")
+    eng.push({"A": rows((1, 7)), "B": rows((1, 7))})
+    eng.drop("plain")
+    assert eng.push({"A": rows((2, 8)), "B": rows((2, 9))})["counted"].to_pylist() == [{"x": 7, "n": 1, "_ts": 1}]
 
 
 def test_theta_join_shared_only_with_bounds_of_equal_terms() -> None:

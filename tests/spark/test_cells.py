@@ -20,6 +20,7 @@ from cell_runs import (
 )
 from cell_support import Cluster, build_spec
 from inspect_spark import cached_engines
+from instant_runs import TABLE, draw_run
 from spark_support import run_embedded
 
 from penstock.cql import Stream
@@ -56,6 +57,19 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
         check(seed, case, cluster, outputs, queries)
         ways |= set(cluster.cache_outcomes)
     assert {"hit", "catch-up", "rebuild"} <= ways
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_cells_with_queries_that_wait_for_instants(chunk: int) -> None:
+    """Queries that get rows at once and those that wait share joins in cells, which fail and are rebuilt."""
+    for seed in range(chunk, chunk + 10):
+        run = draw_run(seed)
+        streams = tuple(Stream(name, run.schema, "ts") for name in "ABC")
+        case = Case(seed, streams, {"T": TABLE}, "", "", tuple(map(Push, run.pushes)))
+        spec = replace(build_spec(case, run.texts, run.rng.choice((1, 2))), maintenance=choose_maintenance(seed))
+        cluster = Cluster(spec, workers=2)
+        outputs = [row for step in list_pushes(case) for row in push_until_committed(cluster, step, run.rng)]
+        check(seed, case, cluster, outputs, run.texts)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

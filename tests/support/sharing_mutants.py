@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join import JoinNode, Member
+from penstock.join import JoinNode, Member, WritingMember
 from penstock.join.early_reader import EarlyReader, PendingRows
+from penstock.join.join_inputs import JoinInputs
+from penstock.join.join_output import JoinOutput, _RestoredMatches
 from penstock.join.node_state import NodeState
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.sharing.row_interest import RowInterest
+from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import SharedNeeds
 from penstock.join.stored_rows import StoredRows
 from penstock.plan import combine_bounds
@@ -88,3 +91,25 @@ BOUND_MUTANTS = (
     Mutant(SharedNeeds, "_combine_family", _drop_overflows, (19,)),
 )
 """Detected by `bound_runs.check_bounds`."""
+
+
+def _hold_nothing(_self: Any, born: Any, _until: int) -> Any:
+    return born
+
+
+def _forget_held(_self: Any, born: Any, until: int) -> Any:
+    return born.slice(0, int(np.searchsorted(born.times, until, side="right")))
+
+
+def _forget_what_was_written(self: Any, matches: Any, done: int, _complete: int) -> None:
+    self._restored = _RestoredMatches(matches, done, done)
+
+
+INSTANT_MUTANTS = (
+    Mutant(JoinInputs, "find_complete", lambda _self, until: until, (4, 14, 17)),
+    Mutant(WritingMember, "hold_back", _hold_nothing, (4, 14, 17)),
+    Mutant(WritingMember, "hold_back", _forget_held, (14, 17, 19)),
+    Mutant(JoinOutput, "keep_restored", _forget_what_was_written, (26, 38)),
+    Mutant(SharedJoin, "strict", property(lambda self: self.has_waiting), (14, 16, 22)),
+)
+"""Detected by `instant_runs.check_instants`."""

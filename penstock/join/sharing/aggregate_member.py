@@ -54,7 +54,7 @@ class AggregateMember(WritingMember):
             None if plan.having is None else plan.to_group_columns(plan.having),
         )  # fmt: skip
 
-    def find_next_end(self) -> int | None:
+    def find_next_change(self) -> int | None:
         return self.next_end
 
     def count_living(self) -> int:

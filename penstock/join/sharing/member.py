@@ -29,6 +29,7 @@ from penstock.ops import (
     OperatorId,
     Outlet,
     OutputMode,
+    concat,
     make_evaluation_error,
     merge_changes,
 )
@@ -46,6 +47,8 @@ class Member:
         self.renaming = renaming
         """The join's alias for each alias of the query."""
         self.emits_ends = mode.ends
+        self.waits = mode.whole
+        """Whether it gets the rows of an instant when all of them are known, and not before."""
         self._writes_end_times = mode.end_times
         self.filter_group: FilterGroup
         self.expirations: Expirations
@@ -67,13 +70,17 @@ class Member:
         """The clock, for bounds of freshness that compare with it."""
         raise InternalError("NO_CLOCK", f"{self.name} has no clock")
 
-    def find_next_end(self) -> int | None:
-        """When the next end of one of its rows is due, as far as is known."""
+    def find_next_change(self) -> int | None:
+        """When it writes the next row or end of a row, as far as is known."""
         return self.expirations.next_due()
 
     def count_living(self) -> int:
         """How many of its rows wait for their end."""
         return len(self.expirations)
+
+    def count_held(self) -> int:
+        """How many of its rows wait until their instant is complete."""
+        return 0
 
     def find_failure(self) -> QueryError | None:
         """Why the member stopped; None if it did not."""
@@ -212,6 +219,8 @@ class WritingMember(Member):
         super().__init__(id_, need, renaming, mode)
         self._outlet = outlet
         self._clock = clock
+        self._held: Batch | None = None
+        """Rows of an instant that is not complete yet."""
 
     def _read_clock(self) -> int:
         return super()._read_clock() if self._clock is None else self._clock()
@@ -221,13 +230,36 @@ class WritingMember(Member):
         return False
 
     def write(self, matches: MatchBatch | None, until: int, late_ending: Sequence[int]) -> None:
-        """Write the rows that are born in this batch and the ends of rows that die by `until`."""
+        """Write the rows that are born by `until`, of this batch or held back, and the ends of rows by then."""
         born = None if matches is None else self._try_build_inserts(matches, late_ending)
+        born, self._held = self._join_held(born), None
         dead = self.expirations.pop_due(until) if self.emits_ends else None  # after the births: some die at once
-        batch = merge_changes(dead, born)
+        batch = merge_changes(dead, None if born is None else self.hold_back(born, until))
         if batch is not None:
             self.emitted += len(batch)
             self._outlet.write(batch)
+
+    def _join_held(self, born: Batch | None) -> Batch | None:
+        """New rows behind those that were held back."""
+        if self._held is None or born is None:
+            return born if self._held is None else self._held
+        return concat([self._held, born])
+
+    def hold_back(self, born: Batch, until: int) -> Batch:
+        """The rows that are written now, of new rows: those that are born by `until`."""
+        if not len(born) or born.times[-1] <= until:
+            return born
+        end = int(np.searchsorted(born.times, until, side="right"))
+        self._held = born.slice(end, len(born))
+        return born.slice(0, end)
+
+    def count_held(self) -> int:
+        return 0 if self._held is None else len(self._held)
+
+    def find_next_change(self) -> int | None:
+        due = super().find_next_change()
+        born = None if self._held is None else int(self._held.times[0])
+        return min((time for time in (due, born) if time is not None), default=None)
 
     def advance(self, frontier: int) -> None:
         """No row before `frontier` will be written any more."""

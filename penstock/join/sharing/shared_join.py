@@ -54,6 +54,10 @@ class SharedJoin:
         self._aggregations: list[MemberAggregation] = []
         self._aggregates_changed = False
         self._pull_members: Counter[frozenset[str] | None] = Counter()
+        self._waiting = 0
+        """How many members wait for whole instants."""
+        self._losing = self._intact = 0
+        """How many members accept that a budget leaves results out, and how many that wait do not."""
         self._register(first, start, start.drained_until)
         self._trees = RunningTrees(JoinTree(self.needs.build_plan(host.plan.tree), policy, maintenance))
         self._settled = list(self.needs.filter_groups)
@@ -98,6 +102,23 @@ class SharedJoin:
     def early_members(self) -> list[Member]:
         """The members that read a node of the tree, not the root."""
         return [member for member in self.members if member.need.scope is not None]
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether members get the rows of an instant when all of them are known, and not before."""
+        return self._waiting > 0
+
+    def would_distort(self, *, losing: bool, waiting: bool) -> bool:
+        """Whether a budget for one query would make another one wrong, of the members and a new one.
+
+        `losing`: the new query accepts that a budget leaves results out; `waiting`: it waits for whole instants.
+        """
+        return self._intact > 0 if losing else waiting and self._losing > 0
+
+    @property
+    def strict(self) -> bool:
+        """Whether all rows of an instant must be read at once; that saves turns if all members wait for them."""
+        return bool(self._late_ending) or self._waiting == len(self.members)
 
     def has_pull_members(self, scope: frozenset[str] | None = None) -> bool:
         """Whether a member that reads these aliases, or all (None), builds its rows when they are read."""
@@ -171,15 +192,22 @@ class SharedJoin:
         member.expirations = Expirations([partial(self._read_expirations, alias) for alias in self._late_ending])
         self.counts.mark_slices_changed()
         self.members.append(member)
+        self._count_kinds(member, 1)
         if isinstance(member, WritingMember):
             self._aggregates_changed = True
             self.writers.append(member)
         else:
             self._pull_members[member.need.scope] += 1
 
+    def _count_kinds(self, member: Member, by: int) -> None:
+        self._waiting += by * member.waits
+        self._losing += by * member.need.accepts_losses
+        self._intact += by * (member.waits and not member.need.accepts_losses)
+
     def remove_member(self, member: Member) -> None:
         """Remove a query; tuples that only it needed are freed."""
         self.members.remove(member)
+        self._count_kinds(member, -1)
         if isinstance(member, WritingMember):
             self._aggregates_changed = True
             self.writers.remove(member)

@@ -61,6 +61,12 @@ def _load_bounds() -> Check:
     return check_bounds
 
 
+def _load_instants() -> Check:
+    from instant_runs import check_instants
+
+    return check_instants
+
+
 def _load_counted() -> Check:
     from sharing_runs import check_rows_window_sharing
 
@@ -106,6 +112,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "shared": _load_shared,
     "bounds": _load_bounds,
     "counted": _load_counted,
+    "instants": _load_instants,
     "nested": _load_nested,
     "grammar": _load_grammar,
     "migrations": _load_migrations,
