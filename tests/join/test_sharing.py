@@ -6,6 +6,7 @@ import pickle
 import random
 from collections.abc import Mapping
 from typing import Any
+from weakref import ref
 
 import pyarrow as pa
 import pytest
@@ -483,3 +484,59 @@ def test_range_condition_leaves_with_its_query() -> None:
             eng.drop("ranged")
         results = eng.push({name: rows((time, 1), (time, time % 3)) for name in "ABC"})
     assert results["other"].num_rows
+
+
+# ── tables of results ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def push_for_tables(*texts: str) -> list[pa.Table]:
+    """The results of a push that finds pairs of ages 1, 2 and 4."""
+    eng = engine()
+    for place, text in enumerate(texts):
+        eng.query(f"q{place}", text)
+    return list(eng.push({"A": rows((1, 1), (3, 1), (4, 1)), "B": rows((5, 1))}, {"A": 6}).copy().values())
+
+
+def test_equal_results_are_one_table() -> None:
+    one, same, less = push_for_tables(pairs(3), pairs(3), pairs(2))
+    assert one is same
+    assert less.num_rows < one.num_rows == 2
+
+
+def test_windows_without_an_age_between_have_one_table() -> None:
+    """That is known once many queries with different windows have been read."""
+    first, *others, last = push_for_tables(*[pairs(window) for window in range(5, 30)])
+    assert others[-1] is last
+    assert first == last
+    assert last.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        (pairs(9, " AND a.x > 0"), ["x", "t"]),
+        (pairs(9, shown="a.x AS t, b.ts AS x"), ["t", "x"]),
+        (pairs(9, shown="b.ts AS x, a.x AS t"), ["x", "t"]),
+        (pairs(9, shown="a.x, b.ts * 1.0 AS t"), ["x", "t"]),
+    ],
+)
+def test_results_of_other_queries_are_other_tables(other: str, names: list[str]) -> None:
+    one, two = push_for_tables(pairs(9), other)
+    assert one is not two
+    assert two.column_names == [*names, "_ts"]
+    assert one.num_rows == two.num_rows == 3
+
+
+def test_zeros_of_both_signs_are_other_columns() -> None:
+    one, two = push_for_tables(pairs(9, shown="a.x * 0e0 AS z"), pairs(9, shown="a.x * -0e0 AS z"))
+    assert [str(table.column("z")[0]) for table in (one, two)] == ["0.0", "-0.0"]
+
+
+def test_table_that_is_not_used_any_more_is_freed() -> None:
+    eng = engine()
+    for name in "pq":
+        eng.query(name, pairs())
+    found = eng.push({"A": rows((1, 1)), "B": rows((2, 1))}, {"A": 3})
+    weak = ref(found.pop("p"))
+    assert weak() is None
+    assert found["q"].num_rows == 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join import JoinNode, Member, WritingMember
+from penstock.join import JoinNode, MatchBatch, Member, WritingMember
 from penstock.join.early_reader import EarlyReader, PendingRows
 from penstock.join.join_inputs import JoinInputs
 from penstock.join.join_output import JoinOutput, _RestoredMatches
@@ -49,7 +49,12 @@ def _read_first_only(self: Any, _part: Any, rows: Any) -> Any:
     return self.interest.read_sets()[leaf.read(rows.ids[0])]
 
 
+def _identify_by_count(self: Any, _group: Any, life: int | None) -> int:
+    return len(self) if life is None else int(np.count_nonzero(self.age < life))
+
+
 CROWD_MUTANTS = (
+    Mutant(MatchBatch, "identify_selection", _identify_by_count, (0, 1, 2, 3)),
     Mutant(RowInterest, "read_bits", _read_first_only, (0, 1, 2, 3)),
     Mutant(Interest, "recode", lambda self, codes, _sets: codes % len(self.sets), (0, 1, 2, 3)),
 )
