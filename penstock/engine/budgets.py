@@ -52,6 +52,8 @@ class Budgets:
             waiting += [self._registry[name] for name in sorted(others)]
 
     def _list_scopes(self) -> Sequence[BudgetScope]:
+        if self._engine_scope is None and not self._query_scopes:
+            return ()
         scopes = self._engine_scope, *self._query_scopes.values()
         return [scope for scope in scopes if scope is not None]
 

@@ -46,7 +46,7 @@ class LeafNode:
 
     def compute_delta(self) -> JoinRows:
         """This batch's rows that are demanded."""
-        rows = self.fresh_rows()
+        rows = make_rows(self.store.read_fresh()) if self.store.late_ends is None else self.fresh_rows()
         if self.gates:
             rows = filter_demanded(self, rows, self.suppressed)
         if self.demanded is not None and len(rows):

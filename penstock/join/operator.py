@@ -147,7 +147,7 @@ class JoinOperator:
             member.failure = make_evaluation_error(member.name, error)
 
     def _run(self, budget: int) -> int:
-        shedding = self.tree.shedding
+        shedding = self.tree.context.shedding
         if shedding is None:
             return self._run_turn(budget)
         with shedding.measure_turn():
@@ -295,15 +295,16 @@ class JoinOperator:
         """Store the tuples that arrived in the leaves; returns how many there are."""
         taken = sum([batch.times.size for batches in arrived.values() for batch in batches])
         trees = self.trees
-        stores, shedding = trees.tree.stores, trees.tree.shedding
+        stores, shedding = trees.tree.stores, trees.tree.context.shedding
         if taken and shedding is not None and not self._loading:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
             shedding.begin_batch(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
         trees.complete_some(taken)
         for alias, batches in arrived.items():
-            stores[alias].end_batch()
+            store = stores[alias]
+            store.end_batch()
             if batches:
-                self._store(stores[alias], concat(batches))
+                self._store(store, batches[0] if len(batches) == 1 else concat(batches))
         return taken
 
     def _store(self, store: LeafStore, arrived: Batch) -> None:
@@ -320,8 +321,9 @@ class JoinOperator:
             store.end_rows(ends.numbers, ends.times)
 
     def _step(self, until: int) -> JoinRows:
-        shedding = self.tree.shedding
-        rows = self.trees.step(until)
+        trees = self.trees
+        shedding = trees.tree.context.shedding
+        rows = trees.step(until)
         if shedding is not None:
             self.unprobed += shedding.take_unprobed()
         return rows

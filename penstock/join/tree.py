@@ -257,14 +257,15 @@ class JoinTree:
     def step(self, until: int = int(FOREVER)) -> JoinRows:
         """The root's new rows after the leaves stored a batch, up to the time `until`."""
         self._batches += 1
-        if self.shedding is None:
+        shedding = self.context.shedding
+        if shedding is None:
             if self.completion:
                 self.completion.defer_losses()
             self._gate_control.choose_sides_freely(self._purged_until, self._batches)
             self.complete_batch_keys()
             return self._compute_delta(until)
         rows = self.root.compute_delta()
-        self.completion.record_losses(self.walk_joins(), self.shedding.lossy_joins)
+        self.completion.record_losses(self.walk_joins(), shedding.lossy_joins)
         return rows
 
     def _compute_delta(self, until: int) -> JoinRows:
@@ -279,7 +280,7 @@ class JoinTree:
 
     def complete_some(self, rows: int) -> None:
         """Push about `rows` older rows up the incomplete nodes; under a budget they are completed by probes alone."""
-        if self.shedding is None and self.completion:
+        if self.context.shedding is None and self.completion:
             self.completion.defer_losses()
             self.completion.complete_some(rows)
 

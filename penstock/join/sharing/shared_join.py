@@ -72,7 +72,8 @@ class SharedJoin:
     @property
     def trees(self) -> RunningTrees:
         """The trees, for the current members."""
-        self._settle()
+        if self._has_changes:
+            self._update_tree()
         return self._trees
 
     @property
