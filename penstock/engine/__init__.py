@@ -2,13 +2,14 @@
 
 from penstock.engine.descriptions import Descriptions, QueryDescription
 from penstock.engine.engine import Engine
-from penstock.engine.status import (
+from penstock.engine.status import convert_frontier
+from penstock.engine.status_values import (
     ArcStatus,
     EngineStatus,
     OperatorStatus,
     QueryStatus,
     StreamStatus,
-    convert_frontier,
+    split_queries,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "QueryStatus",
     "StreamStatus",
     "convert_frontier",
+    "split_queries",
 ]

@@ -157,6 +157,10 @@ class Budgets:
         for scope in self._list_scopes():
             scope.end()
 
+    def list_scopes_by_query(self) -> Sequence[object]:
+        """What binds queries now: the budget of all, and names of queries with their own. See `budget_scope`."""
+        return [self._engine_scope, *self._query_scopes, *self._query_scopes.values()]
+
     def join_budgets(self, running: RunningQuery) -> list[JoinBudget]:
         """The joins of a query under their budget; empty if it has none."""
         scope = self._find_scope(running)

@@ -10,7 +10,7 @@ read only where a query asks for them (`Engine.slices`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -19,150 +19,50 @@ import pyarrow as pa
 from penstock.cql import Stream, Subquery
 from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard, guard_calls
-from penstock.engine.join_figures import estimate_completeness
 from penstock.engine.push_cycle import PushCycle
-from penstock.engine.query import RunningQuery
+from penstock.engine.query_reader import Emitted, QueryReader, add_up
 from penstock.engine.results import Results
+from penstock.engine.status_values import ArcStatus, EngineStatus, OperatorStatus, StreamStatus
 from penstock.errors import name_arguments
 from penstock.graph import Node
-from penstock.join import JoinNode, JoinOperator, LeafNode, Member, TreeNode
+from penstock.join import JoinNode, JoinOperator, LeafNode, TreeNode
 from penstock.ops import FrontierBypass, make_stream_id
 from penstock.state import ALWAYS, FOREVER
 
 _MICROSECONDS = 1_000_000
 
 
-@dataclass(frozen=True)
-class OperatorStatus:
-    """A source, a table, a node of a join, or another operator."""
+class StatusReader:
+    """Reads the status of one engine again and again: what seldom changes is built when it changes."""
 
-    id: str
-    kind: str
-    """source, table, join, window, or the kind of the operator such as aggregate."""
-    title: str
-    rows_out: int = 0
-    """The rows that it has written; for a join node, those it has built."""
-    state_rows: int = 0
-    bytes: int = 0
-    waiting: int = 0
-    """The rows on its inputs that it has not read."""
-    suppressed: int = 0
-    """Rows that were not built, because no result can use them yet."""
-    policy: str | None = None
-    demanded: float | None = None
-    """The part of its rows that demand let through; None without demand."""
-    complete: float | None = None
-    """1.0 if no key lacks rows, less while a plan change is being completed; None without state."""
-    members: int = 0
-    """How many queries share it."""
-    scope: str | None = None
-    """The operator of the graph that a join node belongs to."""
+    def __init__(self, components: EngineComponents) -> None:
+        self._components = components
+        self._queries = QueryReader(components)
 
+    def count_results(self) -> Emitted:
+        """The results of every query so far, see `QueryReader`."""
+        return self._queries.count_results()
 
-@dataclass(frozen=True)
-class ArcStatus:
-    """Rows from an operator to another. `ets`: time passes the target without waiting for rows (an ETS arc)."""
-
-    source: str
-    target: str
-    label: str = ""
-    ets: bool = False
-
-
-@dataclass(frozen=True)
-class QueryStatus:
-    """A query, and the operator that has its results."""
-
-    name: str
-    text: str
-    plan: str | None
-    state: str
-    operator: str
-    emitted: int
-    completeness: float = 1.0
-    stale: int = 0
-    error: str | None = None
-    derived: bool = False
-    """Whether its results are a stream or a view for other queries."""
-    budget: str | None = None
-    sink: str | None = None
-
-
-@dataclass(frozen=True)
-class StreamStatus:
-    """A stream and how far it has come. `frontier` is in seconds, or in ticks of an integer time column."""
-
-    name: str
-    arrived: int
-    late: int
-    dead: int
-    frontier: float | None
-    derived: bool = False
-    in_seconds: bool = True
-    """Whether the frontier is in seconds; else in ticks."""
-
-
-@dataclass(frozen=True)
-class EngineStatus:
-    """An engine at one moment."""
-
-    pushes: int
-    busy: float
-    """The seconds that pushes took."""
-    operators: tuple[OperatorStatus, ...]
-    arcs: tuple[ArcStatus, ...]
-    queries: tuple[QueryStatus, ...]
-    streams: tuple[StreamStatus, ...]
-    notices: tuple[str, ...] = ()
-
-
-Emitted = Mapping[str, int]
-"""The results of queries by name."""
-
-
-def count_results(components: EngineComponents) -> dict[str, int]:
-    """The results of every query so far. Counting merges the counts of shared joins, so it is a change."""
-    found: dict[str, int] = {}
-    shared: dict[JoinOperator, dict[str, Member]] = {}
-    for running in components.queries:
-        last = running.nodes[-1].operator
-        if isinstance(last, JoinOperator):
-            found[running.name] = 0
-            shared.setdefault(last, {})[running.name] = running.join_parts[-1].member
-        else:
-            metrics = last.metrics()
-            found[running.name] = _add_up(metrics.get("emitted", metrics.get("arrived")))
-    for join, members in shared.items():
-        found.update(zip(members, join.shared_join.counts.count_members(members.values()), strict=True))
-    return found
-
-
-def read_status(
-    components: EngineComponents, cycle: PushCycle, notices: tuple[str, ...], emitted: Emitted
-) -> EngineStatus:
-    """The status of an engine; the caller holds its guard."""
-    most: dict[str, int] = {}
-    for running in components.queries:
-        last = running.nodes[-1].id
-        most[last] = max(most.get(last, 0), emitted[running.name])
-    operators: dict[str, OperatorStatus] = {}
-    arcs: dict[tuple[str, str, str], ArcStatus] = {}
-    for node in components.graph:
-        for status, inputs in _read_node(node, most):
-            operators.setdefault(status.id, status)
-            for arc in inputs:
-                arcs[arc.source, arc.target, arc.label] = arc
-    queries = tuple(_read_query(running, components, emitted[running.name]) for running in components.queries)
-    streams = tuple(_read_stream(name, components) for name in components.relations.nodes)
-    return EngineStatus(
-        cycle.pushes, cycle.busy_seconds, tuple(operators.values()), tuple(arcs.values()), queries, streams, notices
-    )
+    def read(self, cycle: PushCycle, notices: tuple[str, ...], emitted: Emitted) -> EngineStatus:
+        """The status of the engine with the results that were counted; the caller holds its guard."""
+        operators: dict[str, OperatorStatus] = {}
+        arcs: dict[tuple[str, str, str], ArcStatus] = {}
+        for node in self._components.graph:
+            for status, inputs in _read_node(node, emitted.most):
+                operators.setdefault(status.id, status)
+                for arc in inputs:
+                    arcs[arc.source, arc.target, arc.label] = arc
+        streams = tuple(_read_stream(name, self._components) for name in self._components.relations.nodes)
+        return EngineStatus(
+            cycle.pushes, cycle.busy_seconds, tuple(operators.values()), tuple(arcs.values()),
+            self._queries.read_facts(), self._queries.read_counts(emitted), streams, notices,
+        )  # fmt: skip
 
 
 NodeStatus = tuple[OperatorStatus, list[ArcStatus]]
 
 
-def _read_node(node: Node, most: Emitted) -> Iterator[NodeStatus]:
+def _read_node(node: Node, most: Mapping[str, int]) -> Iterator[NodeStatus]:
     operator = node.operator
     if isinstance(operator, JoinOperator):
         yield from _read_join(node, operator, most.get(node.id, 0))
@@ -175,8 +75,8 @@ def _read_node(node: Node, most: Emitted) -> Iterator[NodeStatus]:
     if node.id.startswith("view "):
         kind = "view"
     written = metrics.get("arrived", metrics.get("emitted", 0))
-    kept = sum(_add_up(metrics.get(key)) for key in ("rows", "groups", "living", "answer_rows", "pending", "held"))
-    status = OperatorStatus(node.id, kind, title, _add_up(written), kept, waiting=_add_up(metrics.get("waiting")))
+    kept = sum(add_up(metrics.get(key)) for key in ("rows", "groups", "living", "answer_rows", "pending", "held"))
+    status = OperatorStatus(node.id, kind, title, add_up(written), kept, waiting=add_up(metrics.get("waiting")))
     yield status, [ArcStatus(before.id, node.id, ets=ets) for before in node.predecessors]
 
 
@@ -276,25 +176,11 @@ def _list_leaf_arcs(part: LeafNode, node: Node, others: list[Node], table: str |
     return [ArcStatus(before.id, alias) for before in others]
 
 
-def _read_query(running: RunningQuery, components: EngineComponents, emitted: int) -> QueryStatus:
-    budgets = components.budgets.join_budgets(running)
-    completeness = 1.0
-    if budgets:
-        parts = running.join_parts
-        completeness = estimate_completeness(parts, [part.metrics() for part in parts])
-    stale = sum(part.member.stale for part in running.join_parts)
-    return QueryStatus(
-        running.name, running.query.text, running.plan.text, running.state, running.nodes[-1].id, emitted, completeness,
-        stale, None if running.failure is None else str(running.failure), running.is_relation,
-        f"{len(budgets)} joins under a budget" if budgets else None,
-    )  # fmt: skip
-
-
 def _read_stream(name: str, components: EngineComponents) -> StreamStatus:
     writer = components.relations.nodes[name].writer
     metrics = writer.metrics()
     return StreamStatus(
-        name, writer.arrival_count, _add_up(metrics.get("late")), _add_up(metrics.get("dead")),
+        name, writer.arrival_count, add_up(metrics.get("late")), add_up(metrics.get("dead")),
         convert_frontier(metrics["frontier"], writer.stream.time_type), name in components.queries.derived,
         pa.types.is_timestamp(writer.stream.time_type),
     )  # fmt: skip
@@ -307,15 +193,6 @@ def convert_frontier(tick: object, type_: pa.DataType) -> float | None:
     return tick / _MICROSECONDS if pa.types.is_timestamp(type_) else float(tick)
 
 
-def _add_up(value: Any) -> int:
-    """A figure as a number; one by stream or node is added up."""
-    if isinstance(value, Mapping):
-        return sum(map(_add_up, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(_add_up, value))
-    return int(value) if isinstance(value, int | float) else 0
-
-
 @guard_calls(nests=(), always=())
 @name_arguments
 class ObservableEngine:
@@ -326,6 +203,10 @@ class ObservableEngine:
     _cycle: PushCycle
     _notices: Any
 
+    @cached_property
+    def _status_reader(self) -> StatusReader:
+        return StatusReader(self._components)
+
     def status(self) -> EngineStatus:
         """Operators, arcs, queries and streams with their counters, as one frozen value; see docs/page.md.
 
@@ -333,9 +214,9 @@ class ObservableEngine:
         ['A', 'B', '(A B)']
         """
         with self._guard.change():
-            emitted = count_results(self._components)
+            emitted = self._status_reader.count_results()
         self._guard.complete_change()
-        return read_status(self._components, self._cycle, tuple(map(str, self._notices.list_active())), emitted)
+        return self._status_reader.read(self._cycle, tuple(map(str, self._notices.list_active())), emitted)
 
 
 class ServedEngine(ObservableEngine):

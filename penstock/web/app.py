@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -186,7 +187,9 @@ class PageApp:
                     continue
                 if message is None:
                     return
-                yield f"event: {message[0]}\ndata: {message[1]}\n\n"
+                begun = time.thread_time()
+                yield f"event: {message[0]}\ndata: {message[1]}\n\n"  # continues when it is sent
+                self._monitor.add_sending(time.thread_time() - begun)
         finally:
             self._queues.discard(queue)
             self._monitor.unsubscribe(listen)

@@ -1,9 +1,9 @@
 """The monitor: reads a source at an interval in a thread, and keeps time lines and events of bounded length.
 
-Law: reading takes at most `SHARE` of the processor time of the process that it watches, on a machine with other work
-too, so a run is hardly slower with a page than without one. A reading that took long is followed by a long pause: the
-interval is a lower bound. While no page is open, readings are at least a second apart. Messages are encoded once for
-all pages.
+Law: reading and sending take at most `SHARE` of the processor time of the process that they watch, on a machine with
+other work too, so a run is hardly slower with a page than without one. A reading that took long is followed by a long
+pause: the interval is a lower bound. While no page is open, readings are at least a second apart. Messages are encoded
+once for all pages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from penstock.web.series import GraphEvent, SeriesPoint, list_changes, measure_p
 from penstock.web.sources import STARTING, PageSource, Reading, encode_record
 from penstock.web.status_codec import encode_figures, encode_graph, encode_queries, is_same_structure
 
-SHARE = 0.01
-"""The part of the processor time that readings may take. Sending them takes up to twice as much on a busy machine."""
+SHARE = 0.015
+"""The part of the processor time that readings may take, and sending them to pages."""
 UNSEEN_SECONDS = 1.0
 """The shortest time between two readings while no page is open: they draw the beginning of time lines."""
 LEAST_SPAN = 0.05
@@ -60,6 +60,7 @@ class PageMonitor:
         self._structure: Message = ("structure", "{}")
         self._sample: Message = ("sample", "{}")
         self._listeners: list[Callable[[Message], None]] = []
+        self._sending = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-page", daemon=True)
         self.problem: str | None = None
@@ -83,9 +84,8 @@ class PageMonitor:
                 _LOG.warning("the last figures of the run cannot be saved: %s", error)
 
     def _run(self) -> None:
-        cost = 0.0
+        cost = spent = 0.0
         while not self._stopped.wait(self._find_pause(cost)):
-            begun = time.thread_time()
             try:
                 self.read_now()
                 self.problem = None
@@ -94,7 +94,8 @@ class PageMonitor:
             except Exception as error:  # the source may have ended; the page says so and goes on
                 _LOG.debug("the page cannot read its source", exc_info=True)
                 self._report("SOURCE_ENDED", f"{type(error).__name__}: {error}")
-            cost = time.thread_time() - begun
+            before, spent = spent, time.thread_time() + self._sending
+            cost = spent - before
 
     def _find_pause(self, cost: float) -> float:
         """The seconds until another reading of this cost keeps the share.
@@ -184,6 +185,10 @@ class PageMonitor:
             self._listeners.append(listener)
             history = {"points": [asdict(p) for p in self._points], "events": [asdict(e) for e in self._events]}
             return [self._structure, ("history", json.dumps(history)), self._sample]
+
+    def add_sending(self, seconds: float) -> None:
+        """Sending a message to a page took so much processor time; called by one thread."""
+        self._sending += seconds
 
     def unsubscribe(self, listener: Callable[[Message], None]) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from penstock.engine import (
     QueryStatus,
     StreamStatus,
     convert_frontier,
+    split_queries,
 )
 from penstock.errors import QueryError
 from penstock.spark.requests import Request
@@ -93,15 +94,17 @@ class RunSource:
             )
             for name, each in metrics["streams"].items()
         )
+        facts, counts = split_queries(
+            _fill_query(replace(each, text=texts[each.name]), metrics["queries"][each.name], sinks)
+            for each in graph.queries
+            if each.name in texts and each.name in metrics["queries"]
+        )
         return replace(
             graph,
             pushes=len(self._batches),
             busy=sum(self._batches.values()),
-            queries=tuple(
-                _fill_query(replace(each, text=texts[each.name]), metrics["queries"][each.name], sinks)
-                for each in graph.queries
-                if each.name in texts and each.name in metrics["queries"]
-            ),
+            facts=facts,
+            counts=counts,
             streams=streams,
             notices=tuple(str(each) for each in run.status["notices"]),
         )
@@ -150,7 +153,7 @@ def merge_cells(spec: Any, cells: Sequence[CellStatus], arrived: Mapping[str, in
     arcs = dict.fromkeys(ArcStatus(**arc) for arc in base["arcs"])
     return EngineStatus(
         0, 0.0, (*streams, *(_merge_operator(found) for found in parts.values())), tuple(arcs),
-        tuple(QueryStatus(text="", emitted=0, **query) for query in base["queries"]), (),
+        *split_queries(QueryStatus(text="", **query) for query in base["queries"]), (),
     )  # fmt: skip
 
 

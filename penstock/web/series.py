@@ -43,19 +43,29 @@ def measure_point(before: EngineStatus, after: EngineStatus, seconds: float, now
     """The point between two statuses of the same engine, which are `seconds` apart."""
     span = max(seconds, 1e-6)
     arrived = _count_arrived(after) - _count_arrived(before)
-    known = {each.name: each.emitted for each in before.queries}
-    found = sum(max(0, each.emitted - known.get(each.name, 0)) for each in after.queries if not each.derived)
+    found = _count_found(before, after)
     hidden = {each.id: each.suppressed for each in before.operators}
     suppressed = sum(max(0, each.suppressed - hidden.get(each.id, 0)) for each in after.operators)
     pushes = after.pushes - before.pushes
-    stale, emitted = sum(each.stale for each in after.queries), sum(each.emitted for each in after.queries)
+    stale, emitted = sum(after.counts.stale.values()), sum(after.counts.emitted)
     return SeriesPoint(
         now, max(0, arrived) / span, found / span,
         (after.busy - before.busy) * 1000 / pushes if pushes > 0 else None,
         sum(each.bytes for each in after.operators), suppressed / span,
-        min((each.completeness for each in after.queries), default=1.0),
+        min(after.counts.completeness.values(), default=1.0),
         1.0 if not stale else emitted / (emitted + stale), measure_lags(after),
     )  # fmt: skip
+
+
+def _count_found(before: EngineStatus, after: EngineStatus) -> int:
+    """The results between two statuses; those of a query that has begun again count from its begin."""
+    counted = after.counts.emitted
+    if before.facts is after.facts:
+        risen = sum(counted) - sum(before.counts.emitted)
+        derived = [place for place, facts in enumerate(after.facts) if facts.derived]
+        return risen - sum(counted[place] - before.counts.emitted[place] for place in derived)
+    known = {each.name: each.emitted for each in before.queries}
+    return sum(max(0, each.emitted - known.get(each.name, 0)) for each in after.queries if not each.derived)
 
 
 def _count_arrived(status: EngineStatus) -> int:
@@ -78,7 +88,9 @@ class GraphEvent:
 
 def list_changes(before: EngineStatus, after: EngineStatus, now: float) -> list[GraphEvent]:
     """What changed between two statuses: queries that came, went, or have another text or plan."""
-    old, new = ({each.name: each for each in status.queries} for status in (before, after))
+    if before.facts is after.facts:
+        return []
+    old, new = ({each.name: each for each in status.facts} for status in (before, after))
     events = [GraphEvent(now, "added", name, f"{name} added", after=new[name].plan) for name in new if name not in old]
     events += [GraphEvent(now, "dropped", name, f"{name} dropped") for name in old if name not in new]
     for name in new.keys() & old.keys():

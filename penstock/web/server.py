@@ -20,6 +20,22 @@ from penstock.web.sources import PageSource
 _ADDRESS = "127.0.0.1"
 
 
+class _QuietServer(uvicorn.Server):
+    """A server that sleeps until there is a request. That of uvicorn looks ten times a second whether it should end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._ended.wait()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+
 class PageServer:
     """A page that is served until `close`. Use it as a `with` block, or keep it."""
 
@@ -37,7 +53,7 @@ class PageServer:
             self._socket.close()
             raise
         self._app: PageApp | None = None
-        self._server: uvicorn.Server | None = None
+        self._server: _QuietServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-page-server", daemon=True)
@@ -72,9 +88,10 @@ class PageServer:
         self._loop = asyncio.get_running_loop()
         self._app = PageApp(self.monitor, self.token)
         config = uvicorn.Config(
-            self._app.build(), log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=2
-        )
-        self._server = uvicorn.Server(config)
+            self._app.build(), log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=2,
+            date_header=False,
+        )  # fmt: skip
+        self._server = _QuietServer(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._loop.call_later(0.05, self._ready.set)
         await self._server.serve(sockets=[self._socket])
@@ -98,7 +115,7 @@ class PageServer:
     def _stop(self) -> None:
         if self._app is not None and self._server is not None:
             self._app.close()
-            self._server.should_exit = True
+            self._server.end()
 
 
 def _bind(port: int) -> socket.socket:

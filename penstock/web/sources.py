@@ -27,7 +27,7 @@ from penstock.spark.requests import (
 )
 from penstock.spark.storage import Folder
 from penstock.web.series import GraphEvent, SeriesPoint
-from penstock.web.status_codec import decode_status
+from penstock.web.status_codec import decode_status, encode_status
 
 _SHOWN_ROWS = 20
 _WATCH_SECONDS = 30.0
@@ -222,7 +222,7 @@ def encode_record(reading: Reading) -> dict[str, Any]:
     return {
         "format": 1,
         "state": reading.state,
-        "status": asdict(reading.status),
+        "status": encode_status(reading.status),
         "points": [asdict(point) for point in reading.points],
         "events": [asdict(event) for event in reading.past_events],
     }

@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.engine import ArcStatus, EngineStatus, OperatorStatus, QueryStatus, StreamStatus
+from penstock.engine import ArcStatus, EngineStatus, OperatorStatus, QueryStatus, StreamStatus, split_queries
 from penstock.web.graph import GraphPicture
 from penstock.web.picture import format_path
 
 
+def encode_status(status: EngineStatus) -> dict[str, Any]:
+    """A status as plain values."""
+    return {
+        "pushes": status.pushes,
+        "busy": status.busy,
+        "operators": list(map(vars, status.operators)),
+        "arcs": list(map(vars, status.arcs)),
+        "queries": list(map(vars, status.queries)),
+        "streams": list(map(vars, status.streams)),
+        "notices": list(status.notices),
+    }
+
+
 def decode_status(value: Mapping[str, Any]) -> EngineStatus:
-    """The status of `dataclasses.asdict`."""
+    """The status of `encode_status`."""
     return EngineStatus(
         value["pushes"],
         value["busy"],
         tuple(OperatorStatus(**each) for each in value["operators"]),
         tuple(ArcStatus(**each) for each in value["arcs"]),
-        tuple(QueryStatus(**each) for each in value["queries"]),
+        *split_queries(QueryStatus(**each) for each in value["queries"]),
         tuple(StreamStatus(**each) for each in value["streams"]),
         tuple(value["notices"]),
     )
@@ -26,25 +39,20 @@ def decode_status(value: Mapping[str, Any]) -> EngineStatus:
 def is_same_structure(before: EngineStatus, after: EngineStatus) -> bool:
     """Whether the picture and the list of queries stay: only figures differ."""
     return (
-        [(each.id, each.members) for each in before.operators] == [(each.id, each.members) for each in after.operators]
+        (before.facts is after.facts or before.facts == after.facts)
+        and [(each.id, each.members) for each in before.operators]
+        == [(each.id, each.members) for each in after.operators]
         and before.arcs == after.arcs
-        and [_get_fixed(each) for each in before.queries] == [_get_fixed(each) for each in after.queries]
     )
 
 
-def _get_fixed(query: QueryStatus) -> tuple[object, ...]:
-    return query.name, query.text, query.plan, query.state, query.error, query.budget
+def _list_operators(status: EngineStatus) -> list[tuple[str, int]]:
+    return [(each.id, each.members) for each in status.operators]
 
 
 def encode_queries(status: EngineStatus) -> list[dict[str, Any]]:
     """The parts of queries that seldom change."""
-    return [
-        {
-            "name": each.name, "text": each.text, "plan": each.plan, "state": each.state, "error": each.error,
-            "derived": each.derived, "budget": each.budget, "sink": each.sink,
-        }
-        for each in status.queries
-    ]  # fmt: skip
+    return [{key: value for key, value in vars(each).items() if key != "operator"} for each in status.facts]
 
 
 def encode_figures(status: EngineStatus) -> dict[str, Any]:
@@ -57,8 +65,8 @@ def encode_figures(status: EngineStatus) -> dict[str, Any]:
             ]
             for each in status.operators
         ],
-        "queries": [each.emitted for each in status.queries],
-        "complete": [[place, each.completeness] for place, each in enumerate(status.queries) if each.completeness < 1],
+        "queries": status.counts.emitted,
+        "complete": list(status.counts.completeness.items()),
         "streams": [
             [each.name, each.arrived, each.late, each.dead, each.frontier, each.in_seconds] for each in status.streams
         ],
