@@ -106,7 +106,7 @@ def test_query_is_added_corrected_migrated_and_dropped(browser: Any, pictures: P
         page.fill("#text", PAIRS)
         page.click("#submit")
         page.wait_for_selector("#dialog", state="hidden")
-        page.wait_for_selector("#events li:has-text('mine added')")
+        page.wait_for_selector("#events li:has-text('added mine')")
         page.fill("#search", "triples")
         page.click("#list button:has-text('triples')")
         page.wait_for_selector("#detail-plan:has-text('((a b) c)')")
@@ -122,7 +122,7 @@ def test_query_is_added_corrected_migrated_and_dropped(browser: Any, pictures: P
         page.click("#list button:has-text('mine')")
         page.click("#drop")
         page.click("#submit")
-        page.wait_for_selector("#events li:has-text('mine dropped')")
+        page.wait_for_selector("#events li:has-text('dropped mine')")
         assert "mine" not in engine.queries
         assert opened.problems == ["Failed to load resource: the server responded with a status of 400 (Bad Request)"]
 
@@ -131,7 +131,7 @@ def test_thousand_queries_are_usable(browser: Any, pictures: Path) -> None:
     engine = build_engine(queries=1000)
     with engine.serve(interval=0.1) as server, keep_pushing(engine), open_page(browser, server.url) as opened:
         page = opened.page
-        page.wait_for_selector("#query-count:has-text('1.0k')")
+        page.wait_for_selector("#query-count:has-text('1,004')")
         assert page.locator("#list button").count() < 40
         assert page.locator("#graph g").count() < 80
         page.wait_for_function(f"() => ({READ_NUMBER})() > 0")
@@ -211,3 +211,68 @@ def test_page_without_queries_says_so(browser: Any) -> None:
         opened.page.wait_for_selector("#no-events:has-text('Nothing has changed')")
         check_accessible(opened.page)
         assert opened.problems == []
+
+
+def test_page_without_token_shows_only(browser: Any) -> None:
+    """Controls that would be refused are not there, and the page says why."""
+    page = browser.new_page()  # tokens are kept by tab
+    with build_engine().serve(interval=0.1) as server:
+        page.goto(server.address)
+        page.click("#list button:has-text('pairs')")
+        page.wait_for_selector(".reader:has-text('shows only')")
+        page.wait_for_selector("#detail-plan:has-text('join (a b)')")
+        assert not any(page.is_visible(f"#{name}") for name in ("add", "alter", "migrate", "budget", "drop"))
+        check_accessible(page)
+        page.close()
+
+
+def test_time_lines_of_few_and_uneven_points(browser: Any) -> None:
+    """Times below a young chart differ; one long push does not hide the others, and is said."""
+    engine = build_engine()
+    with engine.serve(interval=0.1) as server, open_page(browser, server.url) as opened:
+        figures = opened.page.evaluate("""async () => {
+            const { charts } = window.penstockPage, now = Date.now() / 1000;
+            const make = (place) => ({ time: now - 10 + place / 4, rows_in: 1, results: 1, memory: 1, suppressed: 0,
+                completeness: 1, freshness: 1, lags: {}, latency: place === 3 ? 5000 : 2 });
+            charts.reset([make(0)], []);
+            await new Promise(requestAnimationFrame);
+            const young = charts.charts[1].plot.scales.x;
+            charts.reset(Array.from({ length: 40 }, (_, place) => make(place)), []);
+            await new Promise(requestAnimationFrame);
+            const { plot, cut } = charts.charts[1];
+            return [young.max - young.min, plot.scales.y.max, cut.textContent];
+        }""")
+        assert figures == [30, pytest.approx(4.4), "highest 5 s, above the chart"]
+        assert opened.problems == []
+
+
+def test_lag_of_many_streams_shows_the_furthest(browser: Any) -> None:
+    with build_engine().serve(interval=60) as server, open_page(browser, server.url) as opened:
+        shown = opened.page.evaluate("""() => {
+            const { charts } = window.penstockPage;
+            const lags = Object.fromEntries(Array.from({ length: 20 }, (_, place) => [`s${place}`, place]));
+            charts.reset([{ time: 1, rows_in: 1, results: 1, memory: 1, suppressed: 0, completeness: 1, freshness: 1,
+                latency: 1, lags }], []);
+            return [charts.charts[2].series.map(([name]) => name), charts.charts[2].figure.textContent];
+        }""")
+        assert shown[0] == [f"s{place}" for place in range(14, 20)]
+        assert "6 of 20" in shown[1]
+
+
+def test_stopped_run_has_no_rates(browser: Any) -> None:
+    engine = build_engine()
+    with (
+        engine.serve(interval=0.1) as server,
+        keep_pushing(engine),
+        open_page(browser, server.url) as opened,
+    ):
+        opened.page.wait_for_function(
+            "() => [...document.querySelectorAll('#graph text.rate')].some(t => t.textContent)"
+        )
+        rates = opened.page.evaluate("""() => {
+            const page = window.penstockPage;
+            page.takeSample({ ...page.sample, state: "stopped", events: [] });
+            page.render();
+            return [...document.querySelectorAll("#graph text.rate, #list .rate")].map((each) => each.textContent);
+        }""")
+        assert set(rates) == {""}

@@ -44,6 +44,7 @@ export class Controls {
     get("text").addEventListener("input", () => this.mark(null));
     get("text").addEventListener("scroll", () => { get("marks").scrollTop = get("text").scrollTop; });
     get("sink").addEventListener("change", () => this.showPath());
+    document.documentElement.classList.toggle("shows-only", !readToken());
   }
 
   open(kind) {
@@ -105,6 +106,7 @@ export class Controls {
     marks.append(text.slice(0, before), element("mark", {}, text.slice(before, before + error.width) || " "), text.slice(before + error.width));
     marks.scrollTop = get("text").scrollTop;
     get("text").focus();
-    get("text").setSelectionRange(before, Math.min(text.length, before + error.width));
+    const end = Math.min(text.length, before + error.width);
+    get("text").setSelectionRange(end, end);  // a selection would hide the underline
   }
 }

@@ -7,6 +7,11 @@ export function formatNumber(value) {
   return Math.abs(value) >= 10 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(value < 0.1 ? 2 : 1);
 }
 
+// A number of things, in full.
+export function formatCount(value) {
+  return value.toLocaleString("en-US");
+}
+
 export function formatBytes(value) {
   return formatNumber(value).replace(/^([\d.]+)(\D?)$/, "$1 $2B");
 }
@@ -18,6 +23,11 @@ export function formatDuration(value) {
   if (!value) return value === 0 ? "0 s" : "–";
   const [size, unit] = SPANS.find(([least]) => Math.abs(value) >= least) ?? [0.001, "ms"];
   return `${formatNumber(value / size)} ${unit}`;
+}
+
+// The numbers of a decision, with what they are.
+export function describeNumbers(numbers) {
+  return Object.entries(numbers ?? {}).map(([name, value]) => `${formatNumber(value)} ${name}`).join(", ");
 }
 
 export function formatTime(seconds) {

@@ -1,8 +1,10 @@
 // The query graph: drawn once for a structure, with places from the server; figures change with every sample.
-import { formatBytes, formatNumber, setText } from "./format.js";
+import { formatBytes, formatCount, formatNumber, setText } from "./format.js";
 
 const NS = "http://www.w3.org/2000/svg";
 const ROWS_OUT = 0, STATE_ROWS = 1, BYTES = 2, WAITING = 3, SUPPRESSED = 4, DEMANDED = 5, COMPLETE = 6, POLICY = 7, MEMBERS = 8;
+const MOST_HEIGHT = 0.62;  // of the window, as in page.css
+const LEAST_SCALE = 0.8;  // below it text is too small, and the graph scrolls
 const SHORT = ["source", "table", "query"];
 
 function draw(tag, attributes, parent) {
@@ -35,7 +37,8 @@ export class GraphView {
       const text = readable ? draw("text", { class: "rate", x: line.end[0] - 7, y: line.end[1] - 4, "text-anchor": "end" }, svg) : null;
       return { line, path: paths[place], text, source: byId.get(line.source), target };
     });
-    const scale = Math.min(1, Math.max(0.85, this.root.clientWidth / graph.width));
+    const room = Math.min(this.root.clientWidth / graph.width, (MOST_HEIGHT * innerHeight) / graph.height);
+    const scale = Math.min(1, Math.max(LEAST_SCALE, room));
     svg.setAttribute("width", Math.round(graph.width * scale));
     svg.setAttribute("height", Math.round(graph.height * scale));
     this.root.replaceChildren(svg);
@@ -83,8 +86,8 @@ export class GraphView {
       const [first] = rows;
       if (box.kind === "source") { show(0, `${formatNumber(sum(ROWS_OUT))} rows`); continue; }
       if (box.kind === "table") { show(0, `${formatNumber(sum(STATE_ROWS))} rows, static`); continue; }
-      const what = box.count > 1 ? "over the same streams" : first[POLICY] ? `state ${first[POLICY]}` : box.kind;
-      show(0, first[MEMBERS] > 1 && box.count === 1 ? `${what}, ${formatNumber(first[MEMBERS])} queries` : what);
+      const what = box.count > 1 ? "over the same streams" : first[POLICY] ? `state ${first[POLICY]}${box.inner && first[COMPLETE] === null ? ", no rows kept" : ""}` : box.kind;
+      show(0, first[MEMBERS] > 1 && box.count === 1 ? `${what}, ${formatCount(first[MEMBERS])} queries` : what);
       const figures = [`${formatNumber(sum(STATE_ROWS))} rows`];
       if (sum(BYTES)) figures.push(formatBytes(sum(BYTES)));
       if (sum(SUPPRESSED)) figures.push(`${formatNumber(sum(SUPPRESSED))} not built`);

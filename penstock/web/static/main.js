@@ -1,7 +1,7 @@
 // The page: receives structures and samples, and hands them to its parts. Samples are drawn at most once a frame.
 import { Charts } from "./charts.js";
 import { Controls, readToken } from "./controls.js";
-import { buildTable, element, formatBytes, formatDuration, formatNumber, formatTime, setText } from "./format.js";
+import { buildTable, element, formatBytes, describeNumbers, formatCount, formatDuration, formatNumber, formatTime, setText } from "./format.js";
 import { GraphView } from "./graph.js";
 import { QueryList } from "./queries.js";
 
@@ -88,7 +88,8 @@ class Page {
     if (!this.structure || sample.version !== this.structure.version) return;
     get("problem").hidden = true;
     this.setState(...(STATES[sample.state] ?? [sample.state, "gone"]));
-    this.measureRates(sample);
+    if (sample.state in STATES) this.measureRates(sample);
+    else this.rates = { operators: [], queries: [], streams: new Map() };
     this.sample = sample;
     this.charts.add(sample.point, sample.events);
     this.addEvents(sample.events);
@@ -122,7 +123,7 @@ class Page {
 
   showTotals() {
     const point = this.sample.point;
-    const values = { "tuples/s": formatNumber(point?.rows_in), "results/s": formatNumber(point?.results), state: formatBytes(point?.memory ?? 0), queries: formatNumber(this.structure.queries.length) };
+    const values = { "tuples/s": formatNumber(point?.rows_in), "results/s": formatNumber(point?.results), state: formatBytes(point?.memory ?? 0), queries: formatCount(this.structure.queries.length) };
     if (!get("totals").children.length) for (const name of Object.keys(values)) get("totals").append(element("div", {}, element("dt", {}, name), element("dd")));
     Object.values(values).forEach((value, place) => setText(get("totals").children[place].lastChild, value));
   }
@@ -135,14 +136,15 @@ class Page {
     for (const [name, arrived, late, dead, , inSeconds] of this.sample.streams) {
       let row = this.streamRows.get(name);
       if (!row) {
-        row = element("tr", {}, element("th", { scope: "row" }, name), ...Array.from({ length: 5 }, () => element("td", { class: "n" })), element("td"));
+        row = element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "n" }), element("td", { class: "n" }), element("td"), ...Array.from({ length: 3 }, () => element("td", { class: "n" })));
         this.streamRows.set(name, row);
         get("streams").append(row);
       }
       const holds = lags[name] > 0 && lags[name] === most;
-      const cells = [formatNumber(this.rates.streams.get(name) ?? 0), formatNumber(arrived), formatNumber(late), formatNumber(dead), lags[name] === undefined ? "–" : inSeconds ? formatDuration(lags[name]) : `${formatNumber(lags[name])} ticks`, holds ? "the others wait for it" : ""];
+      const lag = lags[name] === undefined ? "–" : inSeconds ? formatDuration(lags[name]) : `${formatNumber(lags[name])} ticks`;
+      const cells = [formatNumber(this.rates.streams.get(name) ?? 0), lag, holds ? "others wait for it" : "", formatNumber(arrived), formatNumber(late), formatNumber(dead)];
       cells.forEach((text, place) => setText(row.children[place + 1], text));
-      row.lastChild.className = holds ? "holds" : "";
+      row.children[3].className = holds ? "holds" : "";
     }
   }
 
@@ -157,10 +159,10 @@ class Page {
   addEvents(events) {
     get("no-events").hidden = this.events.length + events.length > 0;
     for (const event of events) {
-      const numbers = Object.entries(event.numbers ?? {}).map(([name, value]) => `${formatNumber(value)} ${name}`).join(", ");
-      const isPlan = event.kind === "plan";
+      const numbers = describeNumbers(event.numbers), isPlan = event.kind === "plan";
+      const what = ["plan", "added", "dropped", "altered"].includes(event.kind) ? event.query : event.text;
       const plan = isPlan ? ` ${event.before ?? "–"} → ${event.after ?? "–"}` : event.kind === "added" && event.after ? ` with the plan ${event.after}` : "";
-      get("events").prepend(element("li", {}, element("time", {}, formatTime(event.time)), element("span", { class: "kind" }, event.kind), isPlan ? event.query : event.text, element("span", { class: "numbers" }, plan, numbers && ` (${numbers})`)));
+      get("events").prepend(element("li", {}, element("time", {}, formatTime(event.time)), " ", element("span", { class: "kind" }, event.kind), ` ${what}`, element("span", { class: "numbers" }, plan, numbers && ` (${numbers})`)));
     }
     this.events.push(...events);
     while (get("events").children.length > 300) get("events").lastChild.remove();

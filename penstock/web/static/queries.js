@@ -1,5 +1,5 @@
 // The list of queries: any number of them, of which only the visible rows are elements.
-import { element, formatNumber, setText } from "./format.js";
+import { element, formatCount, formatNumber, setText } from "./format.js";
 
 const HEIGHT = 44;
 
@@ -23,7 +23,7 @@ export class QueryList {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     this.shown = this.queries.filter((query) => words.every((word) => query.found.includes(word)));
     const all = this.queries.length;
-    setText(this.count, this.shown.length === all ? formatNumber(all) : `${formatNumber(this.shown.length)} of ${formatNumber(all)}`);
+    setText(this.count, this.shown.length === all ? formatCount(all) : `${formatCount(this.shown.length)} of ${formatCount(all)}`);
     const none = document.getElementById("no-queries");
     none.hidden = this.shown.length > 0;
     setText(none, all ? "No query has these words in its name or text." : "There is no query yet. Add one, or open one in the program.");
