@@ -17,8 +17,6 @@ import numpy as np
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.range_probes import ProbeRanges, read_numbers
 from penstock.join.row_kernels import NO_LINES, NO_MARKS, ChainTarget
-from penstock.join.sharing.kernels import probe_with_interest
-from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
 from penstock.plan import Key, StoredRange
 from penstock.state import (
@@ -149,34 +147,6 @@ class LeafIndexes:
             lambda at, row, out: probe_chain(
                 codes, born, dies, at, row, index.head, index.next_older, stored.mask, stored.base, stored.limit,
                 stored.born, stored.dies, stored.fresh, self._expiry.in_order, since, *out,
-            ),
-            codes.size,
-        )  # fmt: skip
-
-    def probe_with_interest(
-        self,
-        key_codes: KeyCodes,
-        born: I64,
-        dies: I64,
-        id_range: IdRange,
-        scratch: ProbeBuffer,
-        interests: tuple[I32, LeafInterest, LeafInterest],
-    ) -> Iterator[PairBlock]:
-        """As `probe`, for tuples of another leaf, and only pairs that some query needs.
-
-        `interests` are the codes of interest of the probes, the interest of their leaf, and that of this leaf.
-        """
-        wanted, theirs, ours = interests
-        key = tuple(sorted(key_codes))
-        index = self._get_chains(key)
-        codes = self._keys.encode(key, [key_codes[id_] for id_ in key], born.size, insert=False)
-        stored = self._make_target(id_range)
-        table = ours.interest.intersection_table()  # before the windows: an intersection may be a new set
-        windows = theirs.list_windows(), ours.list_windows()
-        return scratch.iter_interest_blocks(
-            lambda at, row, out: probe_with_interest(
-                codes, born, dies, at, row, index.head, index.next_older, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, wanted, ours.ring, table, *windows, *out,
             ),
             codes.size,
         )  # fmt: skip

@@ -137,14 +137,12 @@ class LeafNode:
         key_codes, born, dies = probes.key_codes, probes.born, probes.dies
         if probes.ranges is not None and self.ordered_by is not None:
             blocks = indexes.probe_range(self.ordered_by, probes.ranges, born, dies, span, scratch)
-        elif probes.interests is not None:
-            blocks = indexes.probe_with_interest(key_codes, born, dies, span, scratch, probes.interests)
         else:
             blocks = indexes.probe(key_codes, born, dies, span, scratch, probes.born_after)
         for block in blocks:
             if probes.meter is not None:
                 probes.meter.record_rows(block.probe.size)
-            yield ProbeResult(block.probe, JoinRows(block.row[np.newaxis, :], block.born, block.dies, block.interest))
+            yield ProbeResult(block.probe, JoinRows(block.row[np.newaxis, :], block.born, block.dies))
 
     @property
     def complete(self) -> bool:

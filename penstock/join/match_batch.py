@@ -10,7 +10,7 @@ only if the match batch still exists when a part leaves its window (`PayloadView
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from weakref import WeakValueDictionary
@@ -24,6 +24,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
+from penstock.join.stored_rows import StoredRows
 from penstock.state import FOREVER, I32, I64, U8, Maintenance, Mask, allocate, gather, take_values
 
 ColumnRef = tuple[str, str]
@@ -36,25 +37,26 @@ class PayloadView:
     def __init__(self, ids: Mapping[str, I64], stores: Mapping[str, LeafStore], names: Sequence[ColumnRef]) -> None:
         """`names`: the columns that can be read."""
         self._ids = ids
-        self._stores: Mapping[str, LeafStore] = stores
+        self._rows: dict[str, StoredRows] = {alias: stores[alias].rows for alias in ids}
+        """By alias, the rows that the combinations refer to; empty when all is copied."""
         self._names = names
         self._gathered: dict[ColumnRef, pa.Array] = {}
         self._births: dict[str, I64] = {}
         self._oldest: dict[str, int] = {}
-        for alias in ids:
-            stores[alias].rows.add_viewer(self, alias)
+        for alias, rows in self._rows.items():
+            rows.add_viewer(self, alias)
 
     def read_column(self, named: ColumnRef) -> pa.Array:
         """The values of all combinations, read once for all members."""
         if named not in self._gathered:
             alias, name = named
-            self._gathered[named] = self._stores[alias].rows.take(name, self._ids[alias])
+            self._gathered[named] = self._rows[alias].take(name, self._ids[alias])
         return self._gathered[named]
 
     def read_births(self, alias: str) -> I64:
         """The births of the parts from one stream."""
         if alias not in self._births:
-            self._births[alias] = self._stores[alias].rows.read_births(self._ids[alias])
+            self._births[alias] = self._rows[alias].read_births(self._ids[alias])
         return self._births[alias]
 
     def make_reader(self, places: I64, *, keeps: bool = False) -> Callable[[Column], pa.Array]:
@@ -63,13 +65,23 @@ class PayloadView:
 
         def read(column: Column) -> pa.Array:
             alias, named = column.alias, (column.alias, column.name)
-            if keeps or named in self._gathered:
+            if keeps or not self._rows:
                 return take_values(self.read_column(named), places)
             if alias not in ids:
                 ids[alias] = gather(self._ids[alias], places)
-            return self._stores[alias].rows.take(column.name, ids[alias])
+            return self._rows[alias].take(column.name, ids[alias])
 
         return read
+
+    def compute_ages(self, born: I64, aliases: Iterable[str]) -> I64:
+        """The ages at `born` of the oldest parts from some streams, at most FOREVER."""
+        ages = np.zeros(born.size, np.int64)
+        for alias in aliases:
+            if self._rows:
+                self._rows[alias].raise_ages(self._ids[alias], born, ages)
+            else:
+                np.maximum(ages, compute_ages(born, self._births[alias]), out=ages)
+        return ages
 
     def find_oldest(self, alias: str) -> int:
         """The smallest id of a row of a leaf."""
@@ -77,13 +89,20 @@ class PayloadView:
             self._oldest[alias] = int(self._ids[alias].min(initial=FOREVER))
         return self._oldest[alias]
 
+    def keep_rows(self, alias: str, former: StoredRows) -> None:
+        """A leaf renumbers its rows: read them as they were, or copy what they show if that takes less memory."""
+        if alias in self._rows and self._ids[alias].size >= len(former):
+            self._rows[alias] = former
+        else:
+            self.materialize()
+
     def materialize(self) -> None:
         """Copy all columns and births: the rows are about to be overwritten or renumbered."""
         for named in self._names:
             self.read_column(named)
-        for alias in self._ids if self._stores else ():
+        for alias in self._rows:
             self.read_births(alias)
-        self._names, self._stores = (), {}
+        self._names, self._rows = (), {}
 
 
 @dataclass(frozen=True)
@@ -148,6 +167,9 @@ class MatchBatch:
 
     @cached_property
     def age(self) -> I64:
+        aliases = [alias for alias, _ in self.origin.widest_windows]
+        if self._payload_places is None:
+            return self.payload.compute_ages(self.rows.born, aliases)
         return compute_ages(self.rows.born, self.oldest_birth)
 
     @cached_property

@@ -10,6 +10,7 @@ Cost: that of the probes, plus one evaluation of the residual predicates per blo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -22,16 +23,29 @@ from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.partner_filter import PartnerFilter, choose_predicates, make_range_filter
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.range_probes import ProbeRanges, compute_probe_ranges
-from penstock.join.row_kernels import ChainTarget, extend_rows
+from penstock.join.row_kernels import ChainTarget, KeyColumn, extend_rows
+from penstock.join.sharing.kernels import extend_wanted_rows
+from penstock.join.sharing.row_interest import InterestTarget
 from penstock.join.tree_context import TreeContext
 from penstock.plan import NodePlan, find_range_condition, orient_range
-from penstock.state import I32, I64, NONE, concat_arrays, copy_array, find_equal_pairs, gather
+from penstock.state import I64, NONE, RowLines, concat_arrays, copy_array, find_equal_pairs, gather
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode
 
 _FEW_PROBES = 256
 """Up to here two ranges on different columns are tested on every pair of a probe and a leaf row, exactly."""
+
+
+@dataclass(frozen=True)
+class _ChainProbe:
+    """Rows of one child that look for partners in the chains of the other."""
+
+    side: TreeNode
+    rows: JoinRows
+    target: ChainTarget
+    wanted: InterestTarget | None
+    """If the tuples of both children differ in interest: what the loop needs to test it."""
 
 
 class PairJoin:
@@ -51,59 +65,93 @@ class PairJoin:
 
     def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
-        by_chains: list[tuple[TreeNode, JoinRows, ChainTarget]] = []
+        by_chains: list[_ChainProbe] = []
         others: list[Iterator[JoinRows]] = []
         for side, some, other, old_only in ((driver, rows, lazy, False), (lazy, lazy_rows, driver, True)):
             if not len(some):
                 continue
-            target = self._find_chains(other, old_only=old_only)
-            if target is None:
-                others.append(self.extend(side, some, old_only=old_only))
+            probe = self._find_chains(side, some, other, old_only=old_only)
+            if probe is None:
+                others.append(self._extend_by_matches(side, some, old_only=old_only))
             else:
-                other.probes += len(some)
-                by_chains.append((side, some, target))
+                by_chains.append(probe)
         return chain(self._extend_by_chains(by_chains), *others)
-
-    def _find_chains(self, other: TreeNode, *, old_only: bool) -> ChainTarget | None:
-        """What a compiled loop reads to find partners in a child, None if there is no such thing."""
-        if not self._plan.key or self._context.find_interest(self._plan) is not None:
-            return None
-        return other.find_chains(self._plan.key, old_only=old_only)
-
-    def _extend_by_chains(self, halves: Sequence[tuple[TreeNode, JoinRows, ChainTarget]]) -> Iterator[JoinRows]:
-        """Blocks of new rows, read from chain indexes in compiled loops. Small results of both halves are one block."""
-        key, buffer = self._plan.key, self._context.probe_buffer
-        out = buffer.get_row_buffer(len(self._plan.aliases))
-        found = 0
-        for side, rows, target in halves:
-            if len(key) == 1:
-                line, codes = side.find_codes(key[0])
-            else:
-                parts = [side.codes(id_, rows) for id_ in key]
-                line, codes = NONE, self._context.keys.encode(key, parts, len(rows), insert=False)
-            at, row, ids = 0, NONE, np.ascontiguousarray(rows.ids)
-            while True:
-                found, at, row = extend_rows(
-                    ids, rows.born, rows.dies, at, row, line, codes, *target, side is self._left, found, out
-                )
-                if at == len(rows):
-                    break
-                yield self._test_predicates(make_rows(copy_array(out[:, :found])))
-                found = 0
-        if found:
-            yield self._test_predicates(make_rows(copy_array(out[:, :found])))
-
-    def _test_predicates(self, rows: JoinRows) -> JoinRows:
-        if not self._plan.residuals:
-            return rows
-        return rows.take(compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows)))
 
     def extend(
         self, side: TreeNode, rows: JoinRows, *, old_only: bool, from_leaves: bool = False
     ) -> Iterator[JoinRows]:
         """Rows of one child with their partners in the other. `from_leaves`: its state is not read."""
+        other = self._right if side is self._left else self._left
+        if len(rows) and not from_leaves:
+            probe = self._find_chains(side, rows, other, old_only=old_only)
+            if probe is not None:
+                return self._extend_by_chains([probe])
+        return self._extend_by_matches(side, rows, old_only=old_only, from_leaves=from_leaves)
+
+    def _extend_by_matches(
+        self, side: TreeNode, rows: JoinRows, *, old_only: bool, from_leaves: bool = False
+    ) -> Iterator[JoinRows]:
         partners = self._find_partners(side, rows, old_only=old_only, from_leaves=from_leaves)
         return (found.rows for found in partners)
+
+    def _find_chains(self, side: TreeNode, rows: JoinRows, other: TreeNode, *, old_only: bool) -> _ChainProbe | None:
+        """What a compiled loop reads to find partners in a child, None if there is no such thing."""
+        if self.range is not None:
+            return None
+        interest, wanted = self._context.find_interest(self._plan), None
+        if interest is not None:
+            wanted = interest.find_target(side.plan, other.plan)
+            if wanted is None:
+                return None
+        target = other.find_chains(self._plan.key, old_only=old_only)
+        if target is None:
+            return None
+        other.probes += len(rows)
+        return _ChainProbe(side, rows, target, wanted)
+
+    def _extend_by_chains(self, probes: Sequence[_ChainProbe]) -> Iterator[JoinRows]:
+        """Blocks of new rows, read from chain indexes in compiled loops. Small results of all probes are one block."""
+        buffer = self._context.probe_buffer
+        out, codes_out = buffer.get_row_buffer(len(self._plan.aliases)), buffer.code_buffer
+        found = 0
+        for probe in probes:
+            rows, ids_first = probe.rows, probe.side is self._left
+            line, codes = self._find_codes(probe)
+            given = np.ascontiguousarray(rows.ids), rows.born, rows.dies
+            at, row = 0, NONE
+            while True:
+                since, to = (at, row, line, codes), (ids_first, found, out)
+                if probe.wanted is None:
+                    found, at, row = extend_rows(*given, *since, *probe.target, *to)
+                else:
+                    stored = probe.target[:7]
+                    found, at, row = extend_wanted_rows(*given, *since, *stored, *probe.wanted, *to, codes_out)
+                if at == len(rows):
+                    break
+                yield self._copy_rows(out, found, probe)
+                found = 0
+        if found:
+            yield self._copy_rows(out, found, probe)
+
+    def _find_codes(self, probe: _ChainProbe) -> KeyColumn:
+        """The key codes of some rows."""
+        key, side = self._plan.key, probe.side
+        if len(key) == 1:
+            return side.find_codes(key[0])
+        parts = [side.codes(id_, probe.rows) for id_ in key]
+        return NONE, self._context.keys.encode(key, parts, len(probe.rows), insert=False)
+
+    def _copy_rows(self, out: RowLines, found: int, probe: _ChainProbe) -> JoinRows:
+        """The rows in the buffers that satisfy the predicates of this node."""
+        rows = make_rows(copy_array(out[:, :found]))
+        if probe.wanted is not None:
+            rows.interest = copy_array(self._context.probe_buffer.code_buffer[:found])
+        return self._test_predicates(rows)
+
+    def _test_predicates(self, rows: JoinRows) -> JoinRows:
+        if not self._plan.residuals:
+            return rows
+        return rows.take(compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows)))
 
     def _find_partners(
         self, side: TreeNode, rows: JoinRows, *, old_only: bool, from_leaves: bool = False
@@ -118,16 +166,12 @@ class PairJoin:
             read = self._context.make_reader(side.plan, rows)
             ranges = compute_probe_ranges(self.range, other.plan.aliases, read)
         interest = self._context.find_interest(self._plan)
-        interests = born_after = None
-        if interest is not None:
-            interests = interest.read_probes(side.plan, rows, other.plan) if ranges is None else None
-            born_after = interest.compute_born_after(side.plan, rows, other.plan) if interests is None else None
+        born_after = None if interest is None else interest.compute_born_after(side.plan, rows, other.plan)
         partners = None if key_codes or other.complete else self._make_partner_filter(side, rows, other, ranges)
         lifetimes = rows.born, rows.dies
-        probes = Probes(key_codes, *lifetimes, old_only, ranges, born_after, interests, from_leaves, partners)
+        probes = Probes(key_codes, *lifetimes, old_only, ranges, born_after, from_leaves, partners)
         for found in other.match(probes):
-            tested = None if interests is None else found.rows.interest  # the probe has tested the interest of both
-            combined = self._combine(side, gather(rows.ids, found.probe), found.rows, tested)
+            combined = self._combine(side, gather(rows.ids, found.probe), found.rows)
             yield self._filter_matches(found.probe, combined)
 
     def _make_partner_filter(
@@ -193,15 +237,13 @@ class PairJoin:
             rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
             yield self._filter_matches(found.probe[partner.probe], rows)
 
-    def _combine(
-        self, side: TreeNode, ids: NDArray[np.int64], partner: JoinRows, interest: I32 | None = None
-    ) -> JoinRows:
+    def _combine(self, side: TreeNode, ids: NDArray[np.int64], partner: JoinRows) -> JoinRows:
         halves = (ids, partner.ids) if side is self._left else (partner.ids, ids)
-        return JoinRows(concat_arrays(halves, axis=0), partner.born, partner.dies, interest)
+        return JoinRows(concat_arrays(halves, axis=0), partner.born, partner.dies)
 
     def _filter_matches(self, probe: I64, rows: JoinRows) -> ProbeResult:
         """The rows that some query needs and that satisfy the predicates of this node."""
-        interest = None if rows.interest is not None else self._context.find_interest(self._plan)
+        interest = self._context.find_interest(self._plan)
         if interest is not None:
             rows = interest.clip(self._plan, rows)
             alive = rows.born < rows.dies

@@ -11,8 +11,7 @@ from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.lookup_meter import LookupMeter
 from penstock.join.partner_filter import PartnerFilter
 from penstock.join.range_probes import ProbeRanges
-from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.state import ALWAYS, FOREVER, I32, I64
+from penstock.state import ALWAYS, FOREVER, I64
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class Probes:
     ranges: ProbeRanges | None = None
     born_after: I64 | None = None
     """Match only rows born after this time."""
-    interests: tuple[I32, LeafInterest, LeafInterest] | None = None
-    """If both sides are leaves with interest: the codes of the probes, the interest of their leaf, and of the other."""
     from_leaves: bool = False
     """Compute the rows from the leaves, whatever the states hold."""
     partners: PartnerFilter | None = None

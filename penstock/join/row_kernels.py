@@ -76,6 +76,15 @@ def read_rows(born: I64, dies: I64, first: int, out: ID_LINES) -> None:
 
 
 @compile_kernel
+def raise_ages(born_ring: I64, ids: I64, born: I64, ages: I64) -> None:
+    """Raise the ages of rows at their births to those of one of their parts, at most FOREVER."""
+    mask = born_ring.size - 1
+    for i in range(ids.size):
+        age = born[i] - born_ring[ids[i] & mask]
+        ages[i] = max(ages[i], FOREVER if age < 0 else age)  # an overflow, because no part is later than `born`
+
+
+@compile_kernel
 def store_lifetimes(
     born: I64, dies: I64, length: int, first: int, born_ring: I64, dies_ring: I64, out: ID_LINES
 ) -> None:

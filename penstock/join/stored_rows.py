@@ -1,8 +1,8 @@
 """The rows of a leaf in rings: birth, death, the code in every equality class, and the columns that are read above.
 
 Law: rows have ascending ids, and those from `base` to before `end` are stored. A payload view may read the rings
-instead of a copy, as long as its rows are stored under their ids; it is materialized before that ends. A row before
-`base` can be read until rows are appended.
+instead of a copy, as long as its rows are stored under their ids; it is materialized before that ends, or keeps the
+rings of before. A row before `base` can be read until rows are appended.
 
 Cost: O(1) per row appended; a move or a change of capacity copies every stored row.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from copy import copy
 from math import ceil
 from typing import Protocol
 from weakref import ref
@@ -18,7 +19,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from penstock.join.row_kernels import read_rows, store_lifetimes
+from penstock.join.row_kernels import raise_ages, read_rows, store_lifetimes
 from penstock.state import (
     ALWAYS,
     I32,
@@ -50,6 +51,9 @@ class ColumnViewer(Protocol):
 
     def find_oldest(self, alias: str) -> int:
         """The smallest id of its rows."""
+
+    def keep_rows(self, alias: str, former: StoredRows) -> None:
+        """The rows of a leaf get other ids; `former` has them under their ids as long as it exists."""
 
     def materialize(self) -> None:
         """Copy everything that is still needed: the rows can no longer be read."""
@@ -101,13 +105,20 @@ class StoredRows:
         return lines
 
     def move(self, kept: I64) -> int:
-        """Store some rows again as the next ones and drop all rows before them; returns the id of the first."""
+        """Store some rows again as the next ones and drop all rows before them; returns the id of the first.
+
+        Viewers can read the rows as they were: the former rings are not written to any more.
+        """
         first = self.end
-        self.materialize_viewers()
+        viewers, self._viewers = self._viewers, []
+        former = copy(self) if viewers else self
+        for reference, alias in viewers:
+            viewer = reference()
+            if viewer is not None:
+                viewer.keep_rows(alias, former)
         self.born, self.dies = ring_move(self.born, kept, first), ring_move(self.dies, kept, first)
         self._codes = {id_: ring_move(ring, kept, first) for id_, ring in self._codes.items()}
-        for column in self.columns.values():
-            column.move(kept, first)
+        self.columns = {name: column.move(kept, first) for name, column in self.columns.items()}
         self.base, self.end = first, first + kept.size
         return first
 
@@ -220,6 +231,10 @@ class StoredRows:
 
     def read_births(self, ids: I64) -> I64:
         return ring_take(self.born, ids)
+
+    def raise_ages(self, ids: I64, born: I64, ages: I64) -> None:
+        """Raise the ages of combinations at `born` to those of these parts."""
+        raise_ages(self.born, ids, born, ages)
 
     def read_expirations(self, ids: I64) -> I64:
         """When rows die as far as is known now; a row that is no longer stored has been dead always."""

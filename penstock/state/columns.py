@@ -6,6 +6,7 @@ The store that owns the columns chooses the capacity and calls `resize`.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -77,8 +78,8 @@ class RingColumn(Protocol):
     def append(self, base: int, first: int, values: pa.Array) -> None: ...
     def take(self, ids: I64) -> pa.Array: ...
     def resize(self, capacity: int, base: int, end: int) -> None: ...
-    def move(self, kept: I64, first: int) -> None:
-        """Keep some rows only, as rows first, first + 1, …"""
+    def move(self, kept: I64, first: int) -> RingColumn:
+        """A column with some of the rows, as rows first, first + 1, …; this one keeps its rows and gets no others."""
 
     @property
     def nbytes(self) -> int: ...
@@ -114,9 +115,10 @@ class Validity:
         if self._ring is not None:
             self._ring = ring_resize(self._ring, capacity, base, end)
 
-    def move(self, kept: I64, first: int) -> None:
-        if self._ring is not None:
-            self._ring = ring_move(self._ring, kept, first)
+    def move(self, kept: I64, first: int) -> Validity:
+        moved = Validity(self._capacity)
+        moved._ring = None if self._ring is None else ring_move(self._ring, kept, first)
+        return moved
 
     @property
     def nbytes(self) -> int:
@@ -160,9 +162,10 @@ class FixedColumn:
         self._ring = ring_resize(self._ring, capacity, base, end)
         self._validity.resize(capacity, base, end)
 
-    def move(self, kept: I64, first: int) -> None:
-        self._ring = ring_move(self._ring, kept, first)
-        self._validity.move(kept, first)
+    def move(self, kept: I64, first: int) -> FixedColumn:
+        moved = copy(self)
+        moved._ring, moved._validity = ring_move(self._ring, kept, first), self._validity.move(kept, first)
+        return moved
 
     @property
     def nbytes(self) -> int:
@@ -207,11 +210,12 @@ class TextColumn:
         self._lengths = ring_resize(self._lengths, capacity, base, end)
         self._validity.resize(capacity, base, end)
 
-    def move(self, kept: I64, first: int) -> None:
-        values = self.take(kept)
-        self._starts, self._lengths = np.empty_like(self._starts), np.empty_like(self._lengths)
-        self._pool, self._validity = np.empty_like(self._pool), Validity(self._starts.size)
-        self.append(first, first, values)
+    def move(self, kept: I64, first: int) -> TextColumn:
+        moved = copy(self)
+        moved._starts, moved._lengths = np.empty_like(self._starts), np.empty_like(self._lengths)
+        moved._pool, moved._validity = np.empty_like(self._pool), Validity(self._starts.size)
+        moved.append(first, first, self.take(kept))
+        return moved
 
     def _ensure_bytes(self, base: int, first: int, more: int) -> None:
         oldest = int(self._starts[base & (self._starts.size - 1)]) if base < first else self._next_byte

@@ -7,6 +7,8 @@ less than as many again. Cost: that of the parts.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pyarrow as pa
 
@@ -88,10 +90,11 @@ class ListColumn:
         self._lengths = ring_resize(self._lengths, capacity, base, end)
         self._validity.resize(capacity, base, end)
 
-    def move(self, kept: I64, first: int) -> None:
-        values = self.take(kept)
-        self._empty(self._starts.size, self._element_capacity)
-        self.append(first, first, values)
+    def move(self, kept: I64, first: int) -> ListColumn:
+        moved = copy(self)
+        moved._empty(self._starts.size, self._element_capacity)
+        moved.append(first, first, self.take(kept))
+        return moved
 
     @property
     def nbytes(self) -> int:
@@ -129,10 +132,11 @@ class StructColumn:
             column.resize(capacity, base, end)
         self._validity.resize(capacity, base, end)
 
-    def move(self, kept: I64, first: int) -> None:
-        for column in self._fields:
-            column.move(kept, first)
-        self._validity.move(kept, first)
+    def move(self, kept: I64, first: int) -> StructColumn:
+        moved = copy(self)
+        moved._fields = [column.move(kept, first) for column in self._fields]
+        moved._validity = self._validity.move(kept, first)
+        return moved
 
     @property
     def nbytes(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ NO_AGE_LIMIT: I64 = np.empty(0, np.int64)
 ProbeOut = tuple[I64, I64, I64, I64]
 RowLines = NDArray[np.int64]
 """Rows, a column for each: lines of ids, a line of births, a line of deaths."""
-InterestOut = tuple[I64, I64, I64, I64, I32]
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,6 @@ class PairBlock:
     row: I64
     born: I64
     dies: I64
-    interest: I32 | None = None
-    """The code of the filter groups that need both, if the probe tested interest."""
 
     def __len__(self) -> int:
         return self.probe.size
@@ -74,7 +70,8 @@ class ProbeBuffer:
         self.block = block
         self._out: ProbeOut = (*(np.empty(block, np.int64) for _ in range(4)),)  # type: ignore[assignment]
         self._row_buffers: dict[int, RowLines] = {}
-        self._interest_out: InterestOut = (*self._out, np.empty(block, np.int32))
+        self.code_buffer: I32 = np.empty(block, np.int32)
+        """Room for a code of each of these rows."""
 
     def get_row_buffer(self, width: int) -> RowLines:
         """Room for a block of rows with so many ids, and their lifetimes."""
@@ -86,20 +83,8 @@ class ProbeBuffer:
         self, kernel: Callable[[int, int, ProbeOut], tuple[int, int, int]], probes: int
     ) -> Iterator[PairBlock]:
         """Call a probe kernel until it has finished the last probe; each call continues where the last one stopped."""
-        return _iter_blocks(kernel, probes, self._out)
-
-    def iter_interest_blocks(
-        self, kernel: Callable[[int, int, InterestOut], tuple[int, int, int]], probes: int
-    ) -> Iterator[PairBlock]:
-        """As `iter_blocks`, for a kernel that also returns the code of interest of each pair."""
-        return _iter_blocks(kernel, probes, self._interest_out)
-
-
-def _iter_blocks(
-    kernel: Callable[[int, int, Any], tuple[int, int, int]], probes: int, out: Sequence[Any]
-) -> Iterator[PairBlock]:
-    at, row = 0, NONE
-    while at < probes:
-        pairs, at, row = kernel(at, row, out)
-        if pairs:
-            yield PairBlock(*[copy_array(column[:pairs]) for column in out])
+        at, row = 0, NONE
+        while at < probes:
+            pairs, at, row = kernel(at, row, self._out)
+            if pairs:
+                yield PairBlock(*[copy_array(column[:pairs]) for column in self._out])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import mmap
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -195,22 +196,24 @@ class SpilledColumn:
             self._capacity = capacity
             self._ring.resize(capacity, self.first_in_memory(base), end)
 
-    def move(self, kept: I64, first: int) -> None:
+    def move(self, kept: I64, first: int) -> SpilledColumn:
+        """Files without such a row are deleted; this column reads them as long as it exists."""
         in_memory = 0 if self._memory_from is None else int(np.searchsorted(kept, self._memory_from))
-        moved, at = [], 0
+        segments, at = [], 0
         for segment in self._segments:
             stop = int(np.searchsorted(kept, segment.end))
             if stop > at:
-                moved.append(segment.keep(kept[at:stop], first + at))
+                segments.append(segment.keep(kept[at:stop], first + at))
             else:
                 segment.file.delete()
             at = stop
         newer = kept[in_memory:]
-        values = self._ring.take(newer)
-        self._capacity = max(self._capacity, _choose_capacity(newer.size))
-        self._ring = make_ring_column(self._type, self._capacity)
-        self._ring.append(first + in_memory, first + in_memory, values)
-        self._segments, self._memory_from = tuple(moved), first + in_memory if moved else None
+        moved = copy(self)
+        moved._capacity = max(self._capacity, _choose_capacity(newer.size))
+        moved._ring = make_ring_column(self._type, moved._capacity)
+        moved._ring.append(first + in_memory, first + in_memory, self._ring.take(newer))
+        moved._segments, moved._memory_from = tuple(segments), first + in_memory if segments else None
+        return moved
 
     @property
     def nbytes(self) -> int:

@@ -331,7 +331,7 @@ def test_ring_column_move(type_: pa.DataType) -> None:
     values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
     column.append(0, 0, values)
     kept = np.flatnonzero(RANDOM(3).random(60) < 0.6)
-    column.move(kept, 60)
+    column = column.move(kept, 60)
     column.append(60, 60 + kept.size, values.slice(0, 20))
     assert column.take(np.arange(60, 80 + kept.size)).equals(
         pa.concat_arrays([values.take(pa.array(kept)), values.slice(0, 20)])

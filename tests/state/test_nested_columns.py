@@ -48,7 +48,7 @@ def test_rows_are_read_as_they_were_appended(kind: pa.DataType) -> None:
                 column.resize(capacity, base, end)
             elif rng.random() < 0.2:
                 kept = np.array(sorted(rng.sample(range(base, end), (end - base) // 2)), np.int64)
-                column.move(kept, base)
+                column = column.move(kept, base)
                 rows |= {base + place: rows[int(row)] for place, row in enumerate(kept)}
                 end = base + kept.size
             values = [draw(rng, kind) for _ in range(more + 2)]

@@ -23,34 +23,37 @@ def _compute_end(born: int, reach: int) -> np.int64:
 
 
 @compile_kernel
-def probe_with_interest(
-    codes: I32, born: I64, dies: I64, at: int, row: int,
+def extend_wanted_rows(
+    ids: Any, born: I64, dies: I64, at: int, row: int, place: int, codes: I32,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
-    wanted: I32, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
-    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64, out_wanted: I32,
+    wanted: Any, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
+    ids_first: bool, found: int, out: Any, out_wanted: I32,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that some group needs.
+    """As `extend_rows` for rows of two leaves in the order of their births, only pairs that some group needs.
 
+    `wanted` and `row_wanted` are the rings of codes of interest, of one place while all rows have the same code.
     `meets[a, b]` is the code of the groups that need both a tuple of code a and one of code b; `probe_reach` and
     `row_reach` are by code the longest windows on the two streams. A pair dies when it leaves the longest window of the
     groups that need it.
     """
-    n = 0
-    room = out_probe.size
+    room = out.shape[1]
     forever = np.iinfo(np.int64).max
-    code_mask = row_wanted.size - 1  # a separate ring, of one place while all rows have the same code
-    while at < codes.size:
-        code = codes[at]
-        if row == NONE and 0 <= code < head.size:
-            row = head[code]
-        b, d, mine = born[at], dies[at], wanted[at]
+    to, to_other = (0, 1) if ids_first else (1, 0)
+    code_mask, probe_mask, row_mask = codes.size - 1, wanted.size - 1, row_wanted.size - 1
+    while at < born.size:
+        id_ = ids[0, at]
+        if row == NONE:
+            code = codes[at] if place == NONE else codes[id_ & code_mask]
+            if 0 <= code < head.size:
+                row = head[code]
+        b, d, mine = born[at], dies[at], wanted[id_ & probe_mask]
         longest = row_reach[mine]
         while row >= base:
             slot = row & mask
             other = row_born[slot]
             if b > other and longest != forever and b - other >= longest:
                 break
-            theirs = row_wanted[row & code_mask]
+            theirs = row_wanted[row & row_mask]
             both = meets[mine, theirs]
             if row < limit and both != 0:
                 low = max(b, other)
@@ -60,18 +63,18 @@ def probe_with_interest(
                 if both != mine:
                     high = min(high, _compute_end(b, probe_reach[both]))
                 if low < high:
-                    if n == room:
-                        return n, at, row
-                    out_probe[n] = at
-                    out_row[n] = row
-                    out_born[n] = low
-                    out_dies[n] = high
-                    out_wanted[n] = both
-                    n += 1
+                    if found == room:
+                        return found, at, row
+                    out[to, found] = id_
+                    out[to_other, found] = row
+                    out[2, found] = low
+                    out[3, found] = high
+                    out_wanted[found] = both
+                    found += 1
             row = following[slot]
         row = NONE
         at += 1
-    return n, at, row
+    return found, at, row
 
 
 @compile_kernel

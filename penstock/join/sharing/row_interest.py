@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.sharing.interest import NO_INTEREST, Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.plan import LeafPlan, SubPlan
 from penstock.state import ALWAYS, FOREVER, I32, I64, U8
+
+InterestTarget = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], I32, I64, I64]
+"""The arguments of `extend_wanted_rows` from `wanted` to `row_reach`."""
 
 
 class RowInterest:
@@ -92,14 +97,13 @@ class RowInterest:
         codes = self.interest.intersect(self.read(part, rows), np.full(len(rows), to, np.int32))
         return JoinRows(rows.ids, rows.born, rows.dies, codes), codes
 
-    def read_probes(
-        self, part: SubPlan, rows: JoinRows, other: SubPlan
-    ) -> tuple[I32, LeafInterest, LeafInterest] | None:
-        """What a probe of one leaf by rows of another needs to test interest itself; None for other nodes."""
+    def find_target(self, part: SubPlan, other: SubPlan) -> InterestTarget | None:
+        """What a compiled loop needs to test the interest of rows of one leaf and another; None for other nodes."""
         if not isinstance(part, LeafPlan) or not isinstance(other, LeafPlan) or not self.interest.has_few_sets:
             return None
-        leaf = self._leaves[part.alias]
-        return leaf.read(rows.ids[0]), leaf, self._leaves[other.alias]
+        ours, theirs = self._leaves[part.alias], self._leaves[other.alias]
+        table = self.interest.intersection_table()  # before the windows: an intersection may be a new set
+        return ours.ring, theirs.ring, table, ours.list_windows(), theirs.list_windows()
 
     def compute_born_after(self, part: SubPlan, rows: JoinRows, other: SubPlan) -> I64 | None:
         """For each row, the time after which a tuple of the other leaf must be born to be needed together with it."""
