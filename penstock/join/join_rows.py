@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state import I32, I64, RowLines, concat_arrays, gather
+from penstock.state import I32, I64, RowLines, allocate, concat_arrays, gather, order_times, scan_times
 
 
 @dataclass
@@ -55,3 +55,15 @@ def concat_rows(parts: Sequence[JoinRows], width: int) -> JoinRows:
         concat_arrays([part.dies for part in parts]),
         concat_arrays(interest) if len(interest) == len(parts) else None,
     )
+
+
+def sort_rows(rows: JoinRows) -> JoinRows:
+    """The rows in the order of their births, those of one instant in the order given."""
+    oldest, newest, ascending = scan_times(rows.born)
+    if ascending:
+        return rows
+    if newest - oldest >= len(rows):
+        return rows.take(np.argsort(rows.born, kind="stable"))
+    order = allocate(len(rows), np.int64)
+    order_times(rows.born, oldest, np.zeros(newest - oldest + 1, np.int64), order)
+    return rows.take(order)

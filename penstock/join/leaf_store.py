@@ -126,7 +126,8 @@ class LeafStore:
     ) -> I64 | None:
         """Store one batch of tuples in their order, with times not before those of earlier batches.
 
-        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been evaluated then.
+        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been evaluated then. There are
+        no codes if all filter groups that read the stream need all tuples.
         `numbers` are those of a relation's rows. Returns the positions of the tuples that are kept, None for all.
         """
         self.tuples_read += times.size
@@ -174,8 +175,8 @@ class LeafStore:
             self._resize(1 << (need - 1).bit_length())
         if born.size:
             self._arrived = rows.append(born, dies, codes, payload)
-            if self.interest is not None and wanted is not None:
-                self.interest.append(first, wanted)
+            if self.interest is not None:
+                self.interest.append(first, wanted, born.size)
                 self.expiry.add(self._arrived[2])
             self.indexes.add_rows(first, codes)
         return first

@@ -65,8 +65,10 @@ def select_tuples(
         codes = {id_: column[matchable] for id_, column in codes.items()}
     if wanted is not None and chosen is not None:
         wanted = wanted[chosen]
-    if null_codes and wanted is not None and interest is not None:
+    if null_codes and interest is not None:
         positions = np.arange(rows) if chosen is None else chosen
+        if wanted is None:
+            wanted = np.full(positions.size, interest.encode_readers(), np.int32)
         return TupleSelection(*interest.narrow_nulls(positions, codes, wanted))
     return TupleSelection(chosen, codes, wanted)
 

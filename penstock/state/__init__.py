@@ -41,7 +41,7 @@ from penstock.state.renumbering import Renumbering
 from penstock.state.sizes import format_size, parse_size
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
 from penstock.state.spilled_column import NewFile, Segment, SpilledColumn
-from penstock.state.time_kernels import scan_times
+from penstock.state.time_kernels import order_times, scan_times
 from penstock.state.windows import AnnouncedEnds, LateEnds, RowsWindow, compute_expirations
 
 __all__ = [
@@ -99,6 +99,7 @@ __all__ = [
     "gather",
     "grow_array",
     "make_ring_column",
+    "order_times",
     "parse_size",
     "probe_chain",
     "release_unused",

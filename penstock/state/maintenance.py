@@ -45,7 +45,7 @@ class Maintenance:
     """A window is compacted when it has more dead rows between living ones than this, for each living row, ..."""
     dead_per_living_shared: float = 1 / 40
     """... (in a two-way join that queries with different filters share: this many) ..."""
-    dead_rows: int = 64
+    dead_rows: int = 256
     """... plus this number of rows."""
     demand_rows: int = 4096
     """Demand is computed again after a quarter of this many tuples, or of the stored tuples, has arrived."""

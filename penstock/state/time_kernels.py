@@ -27,3 +27,17 @@ def add_lifetime(times: I64, length: int, out: I64) -> None:
     for i in range(times.size):
         time = times[i] + length
         out[i] = FOREVER if times[i] > FOREVER - length else time
+
+
+@compile_kernel
+def order_times(times: I64, oldest: int, starts: I64, order: I64) -> None:
+    """The places of some times in ascending order, equal ones in their own; `starts` has a zero for each instant."""
+    for i in range(times.size):
+        starts[times[i] - oldest] += 1
+    before = 0
+    for at in range(starts.size):
+        before, starts[at] = before + starts[at], before
+    for i in range(times.size):
+        at = times[i] - oldest
+        order[starts[at]] = i
+        starts[at] += 1

@@ -8,7 +8,7 @@ every other distinct set of filters is evaluated once per batch, for any number 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,16 @@ class AdmissionRule:
 class StreamRules:
     """The rules for one stream. Comparisons are indexed if there are more rules than are listed in advance."""
 
-    def __init__(self, rules: Mapping[AdmissionRule, Sequence[int]], maintenance: Maintenance) -> None:
-        """`rules`, each with the places of its groups."""
+    def __init__(
+        self, rules: Mapping[AdmissionRule, Sequence[int]], readers: Iterable[int], maintenance: Maintenance
+    ) -> None:
+        """`rules`, each with the places of its groups. `readers`: the places of all groups that read the stream."""
         starts = [rule.first_number for rule in rules] or [0]
         self.oldest, self.newest = min(starts), max(starts)
         """The first arrival that some group needs, and the first from which on all tuples count for all groups."""
         self.rules = tuple(rules)
+        self.readers = join_bits(readers)
+        """All groups that read the stream, also those that have stopped and have no rule."""
         self.evaluated: list[AdmissionRule] = []
         """The rules that are evaluated one by one; the others are in indexes."""
         self.indexed = 0
@@ -110,14 +114,15 @@ class Admission:
     def admit(self, alias: str, batch: Batch, interest: Interest | None) -> tuple[Batch, I32 | None]:
         """The tuples that arrived late enough for some group, and their codes of interest.
 
-        Without `interest` there is one group: the codes are 1 for the tuples it needs; None means all.
+        No codes: all groups that read the stream need all tuples. Without `interest` there is one group: the codes are
+        1 for the tuples it needs.
         """
         if alias not in self._rules:
             self._rules[alias] = self._collect_rules(alias)
         stream = self._rules[alias]
         if interest is None and stream.takes_all:
             return batch, None
-        earliest = _find_earliest(batch)
+        earliest = _find_earliest(batch) if stream.newest > 0 else None
         if earliest is not None and earliest < stream.oldest and batch.numbers is not None:
             batch, earliest = batch.take(np.flatnonzero(batch.numbers >= stream.oldest)), stream.oldest
         always, some = stream.indexed, []
@@ -128,6 +133,8 @@ class Admission:
             else:
                 some.append((rule.filter_groups, passing))
         if interest is not None:
+            if not some and not stream.indexed and always == stream.readers:
+                return batch, None
             codes = interest.encode_rows(always, some, len(batch))
             if not stream.indexed:
                 return batch, codes
@@ -144,7 +151,8 @@ class Admission:
                 condition = group.filters_of(alias), group.first_number(alias)
                 found.setdefault(condition, []).append(place)
         rules = {AdmissionRule(*condition, join_bits(places)): places for condition, places in found.items()}
-        return StreamRules(rules, self._maintenance)
+        readers = [place for place, group in enumerate(self._filter_groups) if group.reads(alias)]
+        return StreamRules(rules, readers, self._maintenance)
 
     def _find_passing(self, rule: AdmissionRule, batch: Batch, earliest: int | None) -> Mask | None:
         """Which tuples pass; None for all."""

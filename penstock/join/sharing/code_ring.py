@@ -24,6 +24,10 @@ class CodeRing:
     def nbytes(self) -> int:
         return self.ring.nbytes
 
+    def has_only(self, code: int) -> bool:
+        """Whether all rows have this code."""
+        return self.ring.size == 1 and bool(self.ring[0] == code)
+
     def write(self, base: int, first: int, codes: I32, capacity: int, *, wide: bool) -> None:
         """Write the codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`.
 

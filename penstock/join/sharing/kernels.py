@@ -156,6 +156,10 @@ def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
 def _find_slice(age: int, windows: I64) -> int:
     """The number of windows (ascending) that are not above an age."""
     low, high = 0, windows.size
+    if high <= 8:
+        for place in range(high):
+            low += windows[place] <= age
+        return low
     while low < high:
         middle = (low + high) >> 1
         if windows[middle] <= age:

@@ -34,7 +34,9 @@ class LeafInterest:
         self._alias = alias
         self._rows = rows
         self._codes = CodeRing()
-        self.append(rows.base, codes)
+        self._windows: I64 = np.empty(0, np.int64)
+        self._readers_code = 0, NO_INTEREST
+        self.append(rows.base, codes, codes.size)
 
     @property
     def nbytes(self) -> int:
@@ -45,8 +47,21 @@ class LeafInterest:
         """The codes as kernels read them: row i at i & (length - 1)."""
         return self._codes.ring
 
-    def append(self, first: int, codes: I32) -> None:
-        """The codes of rows from `first` on."""
+    def encode_readers(self) -> int:
+        """The code of all groups that read this stream."""
+        groups = self.interest.filter_groups
+        if self._readers_code[0] != len(groups):
+            readers = (place for place, group in enumerate(groups) if self._alias in group.longest)
+            self._readers_code = len(groups), self.interest.encode_groups(readers)
+        return self._readers_code[1]
+
+    def append(self, first: int, codes: I32 | None, rows: int) -> None:
+        """The codes of rows from `first` on; None if all groups that read this stream need all of them."""
+        if codes is None:
+            code = self.encode_readers()
+            if self._codes.has_only(code):
+                return
+            codes = np.full(rows, code, np.int32)
         wide = not self.interest.has_few_sets
         self._codes.write(self._rows.base, first, codes, self._rows.capacity, wide=wide)
 
@@ -67,7 +82,9 @@ class LeafInterest:
 
     def list_windows(self) -> I64:
         """By code, the longest window on this stream of the groups in its set."""
-        return self.interest.longest_windows(self._alias)
+        if self._windows.size < len(self.interest.sets):
+            self._windows = self.interest.longest_windows(self._alias)
+        return self._windows
 
     def compute_expirations(self, born: I64, codes: I32) -> I64:
         """When tuples with these codes die."""

@@ -7,7 +7,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from penstock.join.join_rows import JoinRows
+from penstock.join.join_rows import JoinRows, sort_rows
 from penstock.join.match_batch import MatchBatch, MatchOrigin, PayloadView
 from penstock.join.running_trees import RunningTrees
 from penstock.join.sharing.interest import Interest
@@ -15,7 +15,7 @@ from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.tree import JoinTree
 from penstock.plan import SubPlan
-from penstock.state import U8, Mask, scan_times
+from penstock.state import U8, Mask
 
 
 class MatchBuilder:
@@ -51,8 +51,7 @@ class MatchBuilder:
         return self._build(part, rows.take(np.flatnonzero(codes)), frozenset(part.aliases))
 
     def _build(self, part: SubPlan, rows: JoinRows, scope: frozenset[str] | None) -> MatchBatch:
-        if not scan_times(rows.born)[2]:
-            rows = rows.take(np.argsort(rows.born, kind="stable"))
+        rows = sort_rows(rows)
         tree = self._trees.tree
         stores, interest = tree.stores, tree.context.interest
         ids = dict(zip(part.aliases, rows.ids, strict=True))
