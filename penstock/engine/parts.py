@@ -16,7 +16,7 @@ from penstock.engine.saved_join import dump_join, restore_join
 from penstock.errors import QueryError
 from penstock.expr import FunctionError
 from penstock.graph import Buffer, Graph, Node, Reader
-from penstock.join import JoinOperator, Member, Migration, describe_nodes
+from penstock.join import JoinOperator, Member, describe_nodes
 from penstock.ops import Batch, Changes, Operator, OperatorId, SavedState, as_changes, make_evaluation_error
 from penstock.plan import (
     Eddy,
@@ -217,10 +217,6 @@ class JoinQueryPart:
         if self.is_nested:
             shape = replace_subtree(require_tree(self.join.tree.plan.tree), require_tree(shape))
         return self.join.shared_join.needs.build_plan(shape)
-
-    def migrate(self, tree: PlanShape, how: Migration) -> None:
-        """Change the shape of the join, given in the query's aliases, for all queries that share it."""
-        self.join.migrate(self.build_plan(tree), how)
 
     def would_break(self, tree: PlanShape) -> bool:
         """Whether a shape, given in the query's aliases, lacks a node that other queries read."""

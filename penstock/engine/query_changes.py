@@ -100,11 +100,12 @@ class QueryChanges:
 
     def migrate(self, name: str, plan: str, how: Migration) -> None:
         """Change the plan of a query."""
-        self._builder.separate_readers(self._queries[name].plan.list_broken_joins(plan))
-        running = self._queries[name]
-        running.plan.check_migration(plan, how)
+        changed = self._queries[name].plan.replan(plan)
+        self._builder.separate_readers(self._queries[name].plan.list_broken_joins(changed))
+        running = self._queries[name].plan
+        joins = running.plan_joins(changed, how)
         with self._guard.change():
-            running.plan.migrate(plan, how)
+            running.migrate(changed, joins, how)
 
     def set_policy(self, name: str, state: str, node: str | None, demand: DemandFilter | None) -> None:
         """Change the state policy of a query's joins, or of one node of them."""

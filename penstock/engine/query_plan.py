@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import is_not
 
@@ -13,6 +13,7 @@ from penstock.join import JoinOperator, Migration
 from penstock.plan import (
     ExplainNode,
     JoinPart,
+    JoinPlan,
     PlanPart,
     Tree,
     describe_query,
@@ -37,7 +38,7 @@ class RunningPlan:
 
     @property
     def _planned_joins(self) -> list[tuple[JoinQueryPart, JoinPart]]:
-        return list(zip(self.parts, list_join_parts(self.logical_plan), strict=True))
+        return list(self._pair_joins(self.logical_plan))
 
     @property
     def joins(self) -> list[JoinOperator]:
@@ -81,21 +82,29 @@ class RunningPlan:
 
     # ── migration ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list_broken_joins(self, text: str) -> list[JoinOperator]:
-        """The joins that lack a node that other queries read if the plan becomes `text`."""
-        shapes = (join.plan.tree for join in list_join_parts(replan(self.logical_plan, text)))
-        return [part.join for part, shape in zip(self.parts, shapes, strict=True) if part.would_break(shape)]
+    def replan(self, text: str) -> PlanPart:
+        """The logical plan in other shapes; refuses a text that does not fit."""
+        return replan(self.logical_plan, text)
 
-    def check_migration(self, text: str, how: Migration) -> None:
-        """Refuse a plan that does not fit, or that one of the joins cannot migrate to."""
-        for part, join in zip(self.parts, list_join_parts(replan(self.logical_plan, text)), strict=True):
-            part.join.check_migration(part.build_plan(join.plan.tree), how)
+    def list_broken_joins(self, changed: PlanPart) -> list[JoinOperator]:
+        """The joins that lack a node that other queries read if the plan is changed."""
+        return [part.join for part, join in self._pair_joins(changed) if part.would_break(join.plan.tree)]
 
-    def migrate(self, text: str, how: Migration) -> None:
-        """Change to another plan, which `check_migration` must have accepted."""
-        changed = replan(self.logical_plan, text)
-        for part, join in zip(self.parts, list_join_parts(changed), strict=True):
-            part.migrate(join.plan.tree, how)
+    def plan_joins(self, changed: PlanPart, how: Migration) -> list[JoinPlan]:
+        """The plans of the joins if the plan is changed; refuses those that a join cannot migrate to."""
+        plans = []
+        for part, join in self._pair_joins(changed):
+            plans.append(part.build_plan(join.plan.tree))
+            part.join.check_migration(plans[-1], how)
+        return plans
+
+    def migrate(self, changed: PlanPart, joins: Sequence[JoinPlan], how: Migration) -> None:
+        """Change to another plan, with the join plans of `plan_joins`."""
+        for part, plan in zip(self.parts, joins, strict=True):
+            part.join.migrate(plan, how)
         for operator, difference in zip(self._differences, list_difference_parts(changed), strict=True):
             operator.order = difference.order
         self.logical_plan = changed
+
+    def _pair_joins(self, changed: PlanPart) -> Iterator[tuple[JoinQueryPart, JoinPart]]:
+        return zip(self.parts, list_join_parts(changed), strict=True)

@@ -94,15 +94,19 @@ class SortedIndex:
             return
         keys, rows = keys[known], rows[known]
         seconds = np.nan_to_num(seconds[known], nan=-np.inf, posinf=np.inf, neginf=-np.inf) if seconds.size else seconds
+        order = np.argsort(keys)  # several times as fast as a stable order, unless the input consists of sorted runs
+        keys, rows, seconds = keys[order], rows[order], seconds[order] if seconds.size else seconds
         while self._runs and self._runs[-1].rows.size <= 2 * rows.size:
             older = self._runs.pop()
             alive = np.flatnonzero(is_alive(older.rows))
             keys, rows = np.concatenate([older.keys[alive], keys]), np.concatenate([older.rows[alive], rows])
             if seconds.size:
                 seconds = np.concatenate([older.seconds[alive], seconds])
-        order = np.argsort(keys, kind="stable")
-        maxima, levels = _build_maxima(seconds[order]) if seconds.size else (seconds, np.zeros(1, np.int64))
-        self._runs.append(_SortedRun(keys[order], rows[order], maxima, levels))
+        if keys.size > order.size:
+            order = np.argsort(keys, kind="stable")
+            keys, rows, seconds = keys[order], rows[order], seconds[order] if seconds.size else seconds
+        maxima, levels = _build_maxima(seconds) if seconds.size else (seconds, np.zeros(1, np.int64))
+        self._runs.append(_SortedRun(keys, rows, maxima, levels))
 
     def probe(
         self,

@@ -34,6 +34,8 @@ class CompletionTracker:
         self._missing: dict[JoinNode, MissingRows] = {}
         self._lost: dict[JoinNode, dict[str, int]] = {}
         """By node the marks before which it lost rows to a budget."""
+        self._has_new_marks = False
+        """Whether a node became incomplete since the last batch."""
 
     def __bool__(self) -> bool:
         """Whether a state may lack rows."""
@@ -48,6 +50,7 @@ class CompletionTracker:
         """The state of the node may lack any row made of the tuples stored so far."""
         if node.state is not None:
             self._track(node, MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases}))
+            self._has_new_marks = True
 
     def forget(self, node: JoinNode) -> None:
         """The node has no state any more."""
@@ -178,7 +181,13 @@ class CompletionTracker:
             missing.complete_keys = CodeSet()
 
     def complete_some(self, rows: int) -> None:
-        """Push about `rows` older rows of leaves up the lowest incomplete nodes."""
+        """Push about `rows` older rows of leaves up the lowest incomplete nodes.
+
+        The first batch after a change pushes none: it completes what it probes, and builds indexes.
+        """
+        if self._has_new_marks:
+            self._has_new_marks = False
+            return
         while rows > 0 and self._missing:
             node, missing = next(iter(self._missing.items()))
             alias = missing.pushed_leaf or self._choose_leaf(node, missing)
