@@ -39,7 +39,11 @@ THETA_CASES = (
     JoinCase("band", "ABS(A.x - B.x) <= 1 AND ABS(B.y - C.y) <= 1"),
     JoinCase("two inequalities", "A.x > B.x AND A.x < B.x + 2 AND B.y > C.y AND B.y < C.y + 2"),
     JoinCase(
-        "any predicate", "CAST(A.x AS BIGINT) * 7 % 10007 = CAST(B.x AS BIGINT) * 3 % 10009 AND ABS(B.y - C.y) <= 1"
+        "a key and a band", "CAST(A.x AS BIGINT) * 7 % 10007 = CAST(B.x AS BIGINT) * 3 % 10009 AND ABS(B.y - C.y) <= 1"
+    ),
+    JoinCase(
+        "any predicate",
+        "(CAST(A.x AS BIGINT) * 7 + CAST(B.x AS BIGINT) * 3) % 10007 = 0 AND ABS(B.y - C.y) <= 1",
     ),
 )
 ALIAS_ORDER = JoinCase("other order of streams", "A.k = B.k AND B.k = C.k", after="(C (B A))")
