@@ -7,15 +7,18 @@ from itertools import product
 import numpy as np
 import pytest
 
+from penstock.join.join_rows import JoinRows, sort_rows
 from penstock.join.row_kernels import (
     NO_LINES,
     NO_MARKS,
     append_rows,
     count_star,
     extend_rows,
+    raise_ages,
     read_rows,
     store_lifetimes,
 )
+from penstock.join.sharing.kernels import extend_wanted_rows
 from penstock.state import FOREVER, NONE, chain_append
 
 
@@ -60,6 +63,79 @@ def test_rows_extended_by_chain(seed: int) -> None:
                 one, two = ids[:, probe].tolist(), row_ids[:, other].tolist() if len(row_ids) else [other]
                 expected.append([*(one + two if ids_first else two + one), low, high])
     assert rows == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_leaf_rows_extended_where_a_group_needs_both(seed: int) -> None:
+    """Sets of groups as bits: code 0 is the empty set, and the intersection of two codes is their common bits."""
+    rng = np.random.default_rng(seed)
+    stored, probes, room = int(rng.integers(1, 40)), int(rng.integers(0, 20)), 1 + seed % 5
+    reaches = [int(FOREVER) if seed % 7 == 0 else 12, 5, 30]
+    mine, theirs = (np.array([max((r for g, r in enumerate(reaches) if code >> g & 1), default=0) for code in range(8)])
+                    for _ in range(2))  # fmt: skip
+    theirs[theirs == 30] = 17
+    codes, keys = rng.integers(-1, 3, stored).astype(np.int32), rng.integers(-1, 4, probes).astype(np.int32)
+    head, following = np.full(3, NONE, np.int64), np.full(64, NONE, np.int64)
+    chain_append(codes, 0, 63, head, following)
+    row_wanted = rng.integers(0, 8, 64).astype(np.uint8) if seed % 3 else np.full(1, 7, np.uint8)
+    wanted = rng.integers(0, 8, 64).astype(np.int32) if seed % 5 else np.full(1, 6, np.uint8)
+    row_born, born = np.zeros(64, np.int64), np.sort(rng.integers(0, 40, probes))
+    row_born[:stored] = np.sort(rng.integers(0, 40, stored))
+    ids = np.arange(7, 7 + probes)[np.newaxis]
+
+    def read(ring: np.ndarray, row: int) -> int:
+        return int(ring[row & (ring.size - 1)])
+
+    def end(time: int, reach: int) -> int:
+        return int(FOREVER) if reach == FOREVER else int(time) + int(reach)
+
+    row_dies = np.array([end(time, theirs[read(row_wanted, row)]) for row, time in enumerate(row_born)])
+    dies = np.array([end(time, mine[read(wanted, int(id_))]) for id_, time in zip(ids[0], born, strict=True)], np.int64)
+    meets = np.arange(8, dtype=np.int32)[:, np.newaxis] & np.arange(8, dtype=np.int32)
+    base, limit, ids_first = int(rng.integers(0, stored)), int(rng.integers(0, stored + 1)), bool(seed % 2)
+    out, out_wanted = np.zeros((4, room), np.int64), np.zeros(room, np.int32)
+    found, at, row, rows = 0, 0, NONE, []
+    while at < probes:
+        found, at, row = extend_wanted_rows(
+            ids, born, dies, at, row, NONE, keys, head, following, 63, base, limit, row_born, row_dies,
+            wanted, row_wanted, meets, mine, theirs, ids_first, found, out, out_wanted,
+        )  # fmt: skip
+        if at < probes:
+            assert found == room
+            rows += [[*line, code] for line, code in zip(out.T.tolist(), out_wanted.tolist(), strict=True)]
+            found = 0
+    rows += [[*line, code] for line, code in zip(out.T.tolist()[:found], out_wanted.tolist()[:found], strict=True)]
+    expected = []
+    for probe in range(probes):
+        for other in reversed(range(base, min(limit, stored))):
+            both = read(wanted, int(ids[0, probe])) & read(row_wanted, other)
+            low = int(max(born[probe], row_born[other]))
+            high = min(end(born[probe], mine[both]), end(row_born[other], theirs[both]))
+            if codes[other] == keys[probe] >= 0 and both and low < high:
+                pair = [int(ids[0, probe]), other]
+                expected.append([*(pair if ids_first else pair[::-1]), low, high, both])
+    assert rows == expected
+
+
+def test_ages_of_oldest_parts() -> None:
+    ring, ids, born = np.array([3, -(2**63), 9, 4]), np.array([0, 1, 6, 7]), np.array([5, 0, 9, 20])
+    ages = np.array([1, 1, 1, 17])
+    raise_ages(ring, ids, born, ages)
+    assert ages.tolist() == [2, int(FOREVER), 1, 17]
+
+
+@pytest.mark.parametrize(("span", "rows"), [(1, 9), (8, 30), (1000, 30), (3, 0)])
+def test_rows_sorted_by_birth_keep_their_order(span: int, rows: int) -> None:
+    """By counting instants where there are few, else by comparing."""
+    rng = np.random.default_rng(span)
+    born = rng.integers(-5, span - 5, rows)
+    given = JoinRows(np.arange(2 * rows).reshape(2, rows), born, born + 7, np.arange(rows, dtype=np.int32))
+    found, order = sort_rows(given), sorted(range(rows), key=lambda place: int(born[place]))
+    assert (found.ids == given.ids[:, order]).all()
+    assert found.born.tolist() == born[order].tolist()
+    assert found.dies.tolist() == (born[order] + 7).tolist()
+    assert found.interest is not None
+    assert found.interest.tolist() == order
 
 
 @pytest.mark.parametrize(("first", "rows"), [(0, 0), (3, 1), (14, 5), (35, 16)])

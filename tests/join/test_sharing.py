@@ -14,6 +14,7 @@ from injected_errors import fail_in_filters_with
 from inspect_engine import joins_of, operator_ids, slicing_of
 
 import penstock as ps
+from penstock.state import Maintenance
 from penstock.testing import same_rows
 
 
@@ -420,6 +421,23 @@ def test_result_tables_read_long_after_push(share: bool) -> None:
             later.query("q1", texts["q1"])
             at_once.query("q1", texts["q1"])
     assert [dict(each.items()) for each in kept] == seen
+
+
+@pytest.mark.parametrize("fewer", [False, True])
+def test_unread_results_outlive_compactions(fewer: bool) -> None:
+    """Tuples of A die early without the second query; the windows are compacted and overwritten before any is read."""
+    small = Maintenance(dead_rows=0, dead_per_living_shared=0.0, capacity=16)
+    at_once, later = engine(maintenance=small), engine(maintenance=small)
+    for eng in (at_once, later):
+        eng.query("p", pairs(4, shown="a.x, a.v, a.ts AS s, b.ts AS t"))
+        eng.query("q", pairs(40, " AND a.v > 1", shown="a.x, a.v, a.ts AS s, b.ts AS t"))
+    rng, expected, kept = random.Random(7), [], []
+    for push in range(12):
+        times = range(10 * push, 10 * push + 10)
+        data = {name: rows(*((time, rng.randrange(40 if fewer else 2)) for time in times)) for name in "AB"}
+        expected.append({name: table.to_pylist() for name, table in at_once.push(data).items()})
+        kept.append(later.push(data))
+    assert [{name: table.to_pylist() for name, table in results.items()} for results in kept] == expected
 
 
 def test_more_than_256_interest_codes() -> None:

@@ -18,6 +18,7 @@ from penstock.join.completion.missing_rows import LeafRowSet, MissingRows
 from penstock.join.demand.gate import Gate
 from penstock.join.early_reader import PendingRows
 from penstock.join.leaf_indexes import LeafIndexes
+from penstock.join.match_batch import PayloadView
 from penstock.join.node_state import NodeState
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.stored_rows import StoredRows
@@ -226,6 +227,11 @@ def skip_view_recall(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredRows, "_materialize_viewers", _do_nothing)
 
 
+def read_moved_rows_in_views(patch: pytest.MonkeyPatch) -> None:
+    """Results that view the rings of a window read them under the old ids after a compaction."""
+    patch.setattr(PayloadView, "keep_rows", _do_nothing)
+
+
 def drop_rows_in_heap_compaction(patch: pytest.MonkeyPatch) -> None:
     """Compacted heaps are emptied and not rebuilt."""
 
@@ -297,7 +303,7 @@ MUTANTS = [
     skip_column_marks_renumbering, skip_heap_relabeling, recycle_codes_of_leaves,
     recycle_codes_of_states, recycle_codes_of_gates, recycle_codes_of_longer_keys,
     recycle_codes_of_groups, recycle_codes_of_sequences, keep_freed_tuples_in_queues,
-    keep_complete_keys_on_recycle, skip_view_recall, drop_rows_in_heap_compaction,
+    keep_complete_keys_on_recycle, skip_view_recall, read_moved_rows_in_views, drop_rows_in_heap_compaction,
     skip_sequence_queue_rebuild, skip_complete_rows_renumbering, skip_segment_renumbering, read_rows_behind_segments,
     take_emptied_states_as_complete, keep_states_of_replaced_tables, restore_with_present_rows,
 ]  # fmt: skip
