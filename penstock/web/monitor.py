@@ -25,7 +25,7 @@ from penstock.web.series import GraphEvent, SeriesPoint, list_changes, measure_p
 from penstock.web.sources import STARTING, PageSource, Reading, encode_record
 from penstock.web.status_codec import encode_figures, encode_graph, encode_queries, is_same_structure
 
-SHARE = 0.015
+SHARE = 0.01
 """The part of the processor time that readings may take, and sending them to pages."""
 UNSEEN_SECONDS = 1.0
 """The shortest time between two readings while no page is open: they draw the beginning of time lines."""

@@ -3,8 +3,9 @@ import uPlot from "./vendor/uPlot.esm.js";
 import { describeNumbers, element, formatBytes, formatDuration, formatNumber, formatTime, setText } from "./format.js";
 
 const MOST = 900, HEIGHT = 130, NEAR = 8, LABEL_ROOM = 56, LEAST_SECONDS = 30, LABEL_HEIGHT = 14, MOST_LAGS = 6;
+// A chart whose series are their `own`: results have an axis on the right, because there can be many times more of them.
 const CHARTS = [
-  { title: "Throughput", unit: "rows/s", series: [["tuples in", (p) => p.rows_in], ["results", (p) => p.results]] },
+  { title: "Throughput", unit: "rows/s", own: true, series: [["tuples in", (p) => p.rows_in], ["results", (p) => p.results]] },
   { title: "Time of a push or micro-batch", unit: "", format: (value) => formatDuration(value / 1000), clips: true, series: [["mean", (p) => p.latency]] },
   { title: "Lag of streams", unit: "behind the furthest", lags: true, series: [] },
   { title: "Windows and states", unit: "", format: formatBytes, series: [["memory", (p) => p.memory]] },
@@ -69,10 +70,11 @@ export class Charts {
       const plot = new uPlot({
         width: 290, height: HEIGHT, legend: { show: false },
         cursor: { y: false, drag: { setScale: false, x: false, y: false }, sync: { key: "time lines" }, points: { size: 5 } },
-        padding: [LABEL_HEIGHT, 24, 0, 0],
-        scales: { x: { range: (drawn) => rangeOfTime(drawn.data[0]) }, y: { range: (drawn, low, high) => chart.range ?? [0, 1.1 * (chart.clips ? findTop(drawn.data[1], high) : high) || 1] } },
-        axes: [{ ...axis, space: 70, size: 26, values: (_, ticks) => ticks.map(formatTime) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format) }],
-        series: [{}, ...series.map((_, place) => ({ stroke: color(`--c${place % 6 + 1}`), width: 1.6, points: { show: false }, spanGaps: true }))],
+        padding: [LABEL_HEIGHT, chart.own ? 0 : 24, 0, 0],
+        scales: { x: { range: (drawn) => rangeOfTime(drawn.data[0]) }, y: { range: (drawn, low, high) => chart.range ?? [0, 1.1 * (chart.clips ? findTop(drawn.data[1], high) : high) || 1] }, right: { range: (_, low, high) => [0, 1.1 * high || 1] } },
+        axes: [{ ...axis, space: 70, size: 26, values: (_, ticks) => ticks.map(formatTime) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(format), ...(chart.own && { stroke: color("--c1") }) },
+          ...(chart.own ? [{ ...axis, scale: "right", side: 1, size: 52, grid: { show: false }, stroke: color("--c2"), values: (_, ticks) => ticks.map(format) }] : [])],
+        series: [{}, ...series.map((_, place) => ({ stroke: color(`--c${place % 6 + 1}`), ...(chart.own && place ? { scale: "right", dash: [6, 3] } : {}), width: 1.6, points: { show: false }, spanGaps: true }))],
         hooks: { draw: [(drawn) => this.drawMarks(drawn)], setCursor: [(drawn) => this.showAt(drawn)] },
       }, [[]], figure);
       plot.root.setAttribute("role", "img");

@@ -49,8 +49,10 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// Numbers stand on the right of their column.
 export function buildTable(columns, rows) {
-  const head = element("tr", {}, ...columns.map((name) => element("th", {}, name)));
-  const body = rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, value))));
+  const sides = columns.map((_, place) => (rows.length && rows.every((row) => /^-?[\d.,]+$/.test(row[place])) ? { class: "n" } : {}));
+  const head = element("tr", {}, ...columns.map((name, place) => element("th", sides[place], name)));
+  const body = rows.map((row) => element("tr", {}, ...row.map((value, place) => element("td", sides[place], value))));
   return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
 }
