@@ -74,6 +74,7 @@ browser: ## install Chromium for the browser tests (Debian's package, as root), 
 
 docs: $(READY) ## the documentation as a site in out/site; warnings are errors
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python scripts/fetch_mermaid.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean: ## remove what was built (.venv stays; delete it by hand)

@@ -21,6 +21,9 @@ OUTSIDE = {
     "examples/README.md": "examples.md",
 }
 """Pages of the repository outside of docs/, and their names on the site."""
+MERMAID = ROOT / "build" / "mermaid" / "mermaid.min.js"
+"""What `scripts/fetch_mermaid.py` fetched."""
+MERMAID_ON_SITE = "assets/javascripts/mermaid.min.js"
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 GROUP = re.compile(r"^\| (?:\*\*(?P<group>[^*]+)\*\*)? ?\| \[(?P<title>[^\]]+)\]\((?P<link>[^)]+)\)", re.MULTILINE)
 
@@ -40,7 +43,16 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     for path, name in OUTSIDE.items():
         files.append(File.generated(config, name, content=(ROOT / path).read_text()))
+    if MERMAID.exists():
+        files.append(File.generated(config, MERMAID_ON_SITE, abs_src_path=str(MERMAID)))
     return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:  # noqa: ARG001
+    """A page with diagrams has the library that draws them; without it the theme fetches one from the web."""
+    if 'class="mermaid"' not in output or not MERMAID.exists():
+        return output
+    return output.replace("</head>", f'<script src="{MERMAID_ON_SITE}"></script></head>', 1)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
