@@ -29,7 +29,7 @@ _STYLE = (
     "max-width:1100px;margin:2em auto;padding:0 1em;color:#17212b;background:#fff}"
     "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
     "td,th{padding:2px 10px 2px 0;border-bottom:1px solid #d5dce2;text-align:left;white-space:nowrap}"
-    ".facts td{white-space:normal}"
+    ".facts td{white-space:normal}.facts code{overflow-wrap:anywhere}"
     ".n{text-align:right;font-variant-numeric:tabular-nums}img{max-width:100%}figure{margin:1em 0}"
     ".pair{display:grid;grid-template-columns:minmax(0,3fr) minmax(14em,1fr);gap:1em;align-items:start}"
     "@media(max-width:700px){.pair{grid-template-columns:1fr}}"
@@ -43,7 +43,7 @@ _STYLE = (
 def build_html(reports: Sequence[Report], command: str, when: datetime | None = None) -> str:
     """One page of all reports. `command` repeats the measurement."""
     quick = any(report.quick for report in reports)
-    links = "".join(f'<a href="#{escape(report.lab)}">{escape(report.lab)}</a>' for report in reports)
+    links = "".join(_link(report.lab) for report in reports)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Penstock: measurements</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
@@ -85,12 +85,20 @@ def _render_facts(command: str, when: datetime, *, quick: bool) -> Iterator[str]
 
 
 def _render_summary(reports: Sequence[Report]) -> str:
+    """How many checks met their goals, those that missed them by lab, and the labs without figures."""
     checks = [check for report in reports for check in report.checks]
-    missed = [check.name for check in checks if not check.ok]
+    missed = {report.lab: [check.name for check in report.checks if not check.ok] for report in reports}
     failed = [report.lab for report in reports if report.failure is not None]
-    text = f"{len(checks) - len(missed)} of {len(checks)} checks met their goals."
-    lost = f' <b class="missed">Labs that failed: {escape(", ".join(failed))}.</b>' if failed else ""
-    return f"<p>{text}{' Missed: ' + escape(', '.join(missed)) + '.' if missed else ''}{lost}</p>"
+    absent = [lab for lab in LABS if lab not in {report.lab for report in reports}]
+    lines = [f"{sum(check.ok for check in checks)} of {len(checks)} checks met their goals."]
+    lines += [f"Missed in {_link(lab)}: {escape(', '.join(names))}." for lab, names in missed.items() if names]
+    lines += [f'<b class="missed">Labs that failed: {escape(", ".join(failed))}.</b>'] if failed else []
+    lines += [f"Labs that are not in this report: {escape(', '.join(absent))}."] if absent else []
+    return "<p>" + "<br>".join(lines) + "</p>"
+
+
+def _link(lab: str) -> str:
+    return f'<a href="#{escape(lab)}">{escape(lab)}</a>'
 
 
 def _render_runs(reports: Sequence[Report]) -> str:

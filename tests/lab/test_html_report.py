@@ -56,7 +56,8 @@ def test_report_is_one_file_without_outside_parts() -> None:
 
 def test_report_has_checks_findings_and_facts() -> None:
     html = build_html(make_reports(), "penstock lab all --quick", WHEN)
-    assert "1 of 2 checks met their goals. Missed: gain &amp; more." in html
+    assert '1 of 2 checks met their goals.<br>Missed in <a href="#jit">jit</a>: gain &amp; more.' in html
+    assert "Labs that are not in this report: jisc, graph, jaqpot, adapt, slice" in html
     assert "more than ten times less processor time" in html
     assert "2026-01-02 03:04 UTC" in html
     assert "<code>penstock lab all --quick</code>" in html
