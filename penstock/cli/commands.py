@@ -28,7 +28,7 @@ from penstock.spark.environment import require_spark
 from penstock.web import draw_graph, require_server
 
 if TYPE_CHECKING:
-    from penstock.cql import Connector, Script
+    from penstock.cql import Script
 
 app = typer.Typer(
     name="penstock",
@@ -167,16 +167,9 @@ def _explain_script(script: Script, form: PlanFormat) -> str:
     no_rows = {table.name: table.schema.empty_table() for table in script.tables}
     engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock, warn=False)
     if form is PlanFormat.SVG:
-        return draw_graph(engine.status(), {sink.name: _describe_sink(sink.connector) for sink in script.sinks})
+        return draw_graph(engine.status(), {sink.name: sink.connector.describe() for sink in script.sinks})
     heading = "%% {}\n" if form is PlanFormat.MERMAID else ""
     return "\n\n".join(heading.format(name) + engine.explain(name, form.value) for name in script.queries)
-
-
-def _describe_sink(connector: Connector) -> str:
-    """The format of a sink, and the folder, topic or table."""
-    options = dict(connector.options)
-    place = next((str(options[name]) for name in ("path", "topic", "table") if name in options), None)
-    return connector.format if place is None else f"{connector.format} {place}"
 
 
 def _read_zero_clock() -> int:

@@ -25,6 +25,12 @@ class Connector:
     format: str
     options: tuple[tuple[str, str], ...] = ()
 
+    def describe(self) -> str:
+        """The format, and the folder, topic or table."""
+        options = dict(self.options)
+        place = next((str(options[name]) for name in ("path", "topic", "subscribe", "table") if name in options), None)
+        return self.format if place is None else f"{self.format} {place}"
+
 
 @dataclass(frozen=True)
 class Stream:

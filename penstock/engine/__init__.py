@@ -2,7 +2,7 @@
 
 from penstock.engine.descriptions import Descriptions, QueryDescription
 from penstock.engine.engine import Engine
-from penstock.engine.status import convert_frontier
+from penstock.engine.status import convert_frontier, describe_source
 from penstock.engine.status_values import (
     ArcStatus,
     EngineStatus,
@@ -22,5 +22,6 @@ __all__ = [
     "QueryStatus",
     "StreamStatus",
     "convert_frontier",
+    "describe_source",
     "split_queries",
 ]

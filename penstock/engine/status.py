@@ -182,8 +182,13 @@ def _read_stream(name: str, components: EngineComponents) -> StreamStatus:
     return StreamStatus(
         name, writer.arrival_count, add_up(metrics.get("late")), add_up(metrics.get("dead")),
         convert_frontier(metrics["frontier"], writer.stream.time_type), name in components.queries.derived,
-        pa.types.is_timestamp(writer.stream.time_type),
+        pa.types.is_timestamp(writer.stream.time_type), describe_source(writer.stream),
     )  # fmt: skip
+
+
+def describe_source(stream: Stream) -> str | None:
+    """Where the rows of a stream come from, if a script says so."""
+    return None if stream.connector is None else stream.connector.describe()
 
 
 def convert_frontier(tick: object, type_: pa.DataType) -> float | None:

@@ -92,6 +92,8 @@ class StreamStatus:
     derived: bool = False
     in_seconds: bool = True
     """Whether the frontier is in seconds; else in ticks."""
+    source: str | None = None
+    """Where a script says that its rows come from."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _SHORT_KINDS = ("source", "table", "query")
 """Boxes of these kinds have a title and a line; others have one more line for figures, and a line for each input.
 
 An inner join has one more for two bars: how much of it is demanded, and how complete it is."""
-_LONGEST_SINK = 30
+_LONGEST_END = 30
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Box:
     queries: tuple[str, ...] = ()
     count: int = 1
     notes: tuple[str, ...] = ()
-    """Its inputs with their windows; for a query, where its results go."""
+    """Its inputs with their windows; for a source, where rows come from; for a query, where its results go."""
     inner: bool = False
     """Whether it is a join below another one, which keeps its rows as a state."""
 
@@ -100,6 +100,8 @@ def build_graph(
     notes = defaultdict[str, list[str]](list)
     for arc in arcs:
         notes[arc.target] += [arc.label] if arc.label else []
+    read = {each.name: f"← {shorten_end(each.source)}" for each in status.streams if each.source is not None}
+    notes |= {each.id: [read[each.title]] for each in operators if each.kind == "source" and each.title in read}
     boxes = {
         each.id: Box(
             each.id,
@@ -137,13 +139,13 @@ def _make_sinks(box: str, queries: Sequence[str], sinks: Mapping[str, str]) -> I
         yield Box(f"queries of {box}", "query", f"{len(queries):,} queries", queries=tuple(queries), count=len(queries))
         return
     for name in queries:
-        notes = (f"→ {shorten_sink(sinks[name])}",) if name in sinks else ()
+        notes = (f"→ {shorten_end(sinks[name])}",) if name in sinks else ()
         yield Box(f"query {name}", "query", name, queries=(name,), notes=notes)
 
 
-def shorten_sink(text: str) -> str:
-    """Where results go, with the last part of a long path: "parquet files in …/alarms"."""
-    if len(text) <= _LONGEST_SINK or "/" not in text:
+def shorten_end(text: str) -> str:
+    """Where rows come from or go, with the last part of a long path: "parquet files in …/alarms"."""
+    if len(text) <= _LONGEST_END or "/" not in text:
         return text
     before = text[: text.index("/")].rpartition(" ")
     return f"{before[0]}{before[1]}…/{text.rstrip('/').rpartition('/')[2]}"
@@ -154,7 +156,7 @@ def _measure(box: Box, widest: float) -> Size:
     is_short = box.kind in _SHORT_KINDS
     narrowest = _NARROWEST if is_short else _NARROWEST_WITH_FIGURES
     width = min(widest, max(narrowest, longest * _CHARACTER + 24))
-    lines = 2 if box.kind in ("source", "table") else (2 if is_short else 3 + box.inner) + len(box.notes)
+    lines = (2 if is_short else 3 + box.inner) + len(box.notes)
     return Size(width, lines * _LINE + _PADDING)
 
 

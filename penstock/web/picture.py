@@ -85,4 +85,4 @@ def _list_texts(box: Box, picture: GraphPicture, status: EngineStatus) -> Iterat
     yield box.kind if first.policy is None else f"{box.kind}, state {first.policy}"
     if box.kind not in ("source", "table"):
         yield f"shared by {first.members:,} queries" if first.members > 1 else "one query"
-        yield from box.notes
+    yield from box.notes

@@ -17,6 +17,7 @@ from penstock.engine import (
     QueryStatus,
     StreamStatus,
     convert_frontier,
+    describe_source,
     split_queries,
 )
 from penstock.errors import QueryError
@@ -82,15 +83,16 @@ class RunSource:
         cells = run.list_cell_statuses()
         graph = merge_cells(spec, cells, arrived) if cells else self._find_graph()[1]
         texts = {query.name: query.text for query in spec.queries}
-        types = {stream.name: stream.time_type for stream in spec.streams}
+        declared = {stream.name: stream for stream in spec.streams}
         streams = tuple(
             StreamStatus(
                 name,
                 arrived[name],
                 each["late"],
                 each["dead"],
-                convert_frontier(each["frontier"], types[name]),
-                in_seconds=pa.types.is_timestamp(types[name]),
+                convert_frontier(each["frontier"], declared[name].time_type),
+                in_seconds=pa.types.is_timestamp(declared[name].time_type),
+                source=describe_source(declared[name]),
             )
             for name, each in metrics["streams"].items()
         )

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.engine import EngineStatus
 from penstock.errors import QueryError
 from penstock.web import draw_graph
-from penstock.web.graph import FILE, MOST_SINKS, build_graph, shorten_sink
+from penstock.web.graph import FILE, MOST_SINKS, build_graph, shorten_end
 from penstock.web.prometheus import format_metrics
 from penstock.web.series import list_changes, measure_point
 from penstock.web.status_codec import decode_status, encode_figures, encode_status, is_same_structure
@@ -85,6 +85,18 @@ def test_picture_is_one_graph_with_all_queries() -> None:
     assert {path.get("class") for path in picture.iter("{http://www.w3.org/2000/svg}path")} >= {"ets"}
 
 
+def test_sources_say_where_rows_come_from() -> None:
+    script = """
+        CREATE STREAM A (ts BIGINT, k BIGINT) TIMESTAMP BY ts FROM csv OPTIONS (path 'folders/of/readings/A');
+        CREATE STREAM B (ts BIGINT, k BIGINT) TIMESTAMP BY ts;
+        CREATE SINK found TO csv OPTIONS (path 'x');
+        INSERT INTO found SELECT a.k FROM A [RANGE 5] AS a, B [RANGE 5] AS b WHERE a.k = b.k;"""
+    status = ps.Engine.from_script(script).status()
+    boxes = {box.title: box.notes for box in build_graph(status, limits=FILE).boxes if box.kind == "source"}
+    assert boxes == {"A": ("← csv folders/of/readings/A",), "B": ()}
+    assert decode_status(encode_status(status)) == status
+
+
 def test_many_sinks_are_one_box() -> None:
     graph = build_graph(read_after(1, queries=300))
     assert len(graph.boxes) < 60
@@ -123,7 +135,7 @@ def test_views_and_derived_streams_are_no_queries() -> None:
     ],
 )
 def test_long_paths_of_sinks_are_short(text: str, shown: str) -> None:
-    assert shorten_sink(text) == shown
+    assert shorten_end(text) == shown
 
 
 def test_many_joins_are_collapsed_by_streams() -> None:
