@@ -71,6 +71,7 @@ CHANGES: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:stops")  # the queries that are to stop
 def test_status_follows_every_change() -> None:
     engine = build_engine()
     check(engine)
