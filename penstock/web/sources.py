@@ -207,7 +207,15 @@ class FolderSource:
         found = next((each for each in status.queries if each.name == name), None)
         if found is None:
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}", query=name)
-        explained = "\n".join(f"{key}: {value}" for key, value in asdict(found).items() if key != "text")
+        figures: dict[str, object] = {
+            "plan": found.plan,
+            "state": found.state,
+            "results": f"{found.emitted:,}",
+            "budget": found.budget,
+        }
+        figures |= {"completeness": f"{found.completeness:.1%}"} if found.completeness < 1 else {}
+        figures |= {"stale": found.stale or None, "sink": found.sink, "error": found.error}
+        explained = "\n".join(f"{key}: {value}" for key, value in figures.items() if value is not None)
         return {
             "name": name, "text": found.text, "plan": found.plan, "state": found.state, "explain": explained,
             "slices": None, "latest": None,

@@ -160,6 +160,9 @@ def test_record_is_shown_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert [event["kind"] for event in events["history"]["events"]] == ["plan"]
         assert len(events["history"]["points"]) == 5
         assert events["structure"]["kind"] == "folder"
+        described = json.loads(fetch(f"{server.address}api/query?name=triples")[1])
+        results = f"{engine.metrics('triples')['emitted']:,}"
+        assert described["explain"] == f"plan: (a (b c))\nstate: auto\nresults: {results}"
         error = control(server, "drop", name="pairs")["error"]
         assert error["condition"] == "NO_CHECKPOINT"
 
