@@ -114,7 +114,7 @@ CASES: dict[Mutant, Holds] = {
     mutants.recycle_codes_of_groups: partial(check_operators, 0),
     mutants.recycle_codes_of_sequences: partial(check_operators, 1),
     mutants.keep_freed_tuples_in_queues: partial(check_rows_window_after_query_drop, "[ROWS 2]"),
-    mutants.keep_complete_keys_on_recycle: partial(check_cycle_migration, 544),
+    mutants.keep_complete_keys_on_recycle: partial(check_cycle_migration, 579),
     mutants.skip_view_recall: partial(check_sharing, 0),
     mutants.read_moved_rows_in_views: partial(check_sharing, 0),
     mutants.drop_rows_in_heap_compaction: partial(check_operators, 33),
