@@ -54,7 +54,13 @@ from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
-from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
+from penstock.spark.driver.launch import (
+    check_not_running,
+    check_speculation,
+    remove_unfinished_offsets,
+    set_local_properties,
+    start_query,
+)
 from penstock.spark.driver.query_frame import build_query_frame, pack_streams
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.environment import require_session
@@ -420,6 +426,7 @@ class Pipeline:
         declared = self._build_spec(cells, self._config)
         declared = replace(declared, sampling=watch, cells_per_core=self._count_cells_per_core(cells))
         with _refuse_unreachable(place):
+            remove_unfinished_offsets(folder)
             is_new = CheckpointMetadata.read(folder) is None
             if is_new:
                 check_folders(self._sinks.values())

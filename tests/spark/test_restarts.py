@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from spark_support import drain, read_stream
 import penstock as ps
 from penstock.spark import layout, sinks
 from penstock.spark.colocation import place_queries
+from penstock.spark.driver.launch import remove_unfinished_offsets
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.placement import Placement
 from penstock.spark.rescale import rescale
 from penstock.spark.route import Route
 from penstock.spark.sinks import Sink
+from penstock.spark.storage import Folder
 from penstock.testing import difference
 
 PAIRS, RECENT = QUERIES["pairs"], QUERIES["recent"]
@@ -62,6 +65,28 @@ def run_embedded(
         results = engine.push({"t": make_rows(batch, 0.0), "h": make_rows(batch, 0.5)})
         answers += [results["q"]] if batch in batches else []
     return pa.concat_tables([*answers, *([engine.flush()["q"]] if finish else [])])
+
+
+def test_run_that_ended_in_its_first_offsets_starts(spark: Any, tmp_path: Path) -> None:
+    """Spark leaves an incomplete file if a run ends while it writes the offsets of the first micro-batch."""
+    write_batch(tmp_path, 0)
+    drain(build_pipeline(spark, tmp_path, {"pairs": PAIRS})[0].start(tmp_path / "ck", cells=CELLS))
+    for name in ("offsets", "commits", "state", "sources"):  # the checkpoint as it was before the first micro-batch
+        shutil.rmtree(tmp_path / "ck" / name)
+    (tmp_path / "ck" / "offsets").mkdir()
+    for name in (".0.12b63590.tmp", "..0.12b63590.tmp.crc"):
+        (tmp_path / "ck" / "offsets" / name).touch()
+    pipe, answers = build_pipeline(spark, tmp_path, {"pairs": PAIRS})
+    drain(pipe.start(tmp_path / "ck", cells=CELLS), finish=True)
+    assert difference(answers["pairs"].table(), run_embedded(PAIRS, range(1), finish=True)) is None
+
+
+def test_offsets_of_a_micro_batch_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for name in ("0", ".1.12b63590.tmp"):
+        (tmp_path / "offsets" / name).touch()
+    remove_unfinished_offsets(Folder(str(tmp_path)))
+    assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == [".1.12b63590.tmp", "0"]
 
 
 def test_refused_starts_lose_no_windows(spark: Any, tmp_path: Path) -> None:

@@ -35,6 +35,18 @@ def check_not_running(spark: SparkSession, folder: Folder) -> None:
         raise _make_in_use_error(folder.path)
 
 
+def remove_unfinished_offsets(folder: Folder) -> None:
+    """Remove what is left of a run that ended while Spark wrote the offsets of the first micro-batch.
+
+    Nothing has begun then, but Spark refuses a checkpoint with any file among the offsets and no complete one.
+    """
+    offsets = folder.child("offsets")
+    names = offsets.list_names()
+    if not any(name.isdigit() for name in names):
+        for name in names:
+            offsets.remove(name)
+
+
 @contextmanager
 def set_local_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Set local properties for the thread of a streaming query that is started inside, which inherits them."""
