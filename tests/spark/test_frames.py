@@ -222,6 +222,33 @@ def test_session_with_settings_is_used(spark: Any, tmp_path: Path) -> None:
     assert ps.sql(suited, PAIRS, cells=2, **read_streams(suited, tmp_path)).sparkSession is not suited
 
 
+def list_source_sessions(frame: Any) -> list[Any]:
+    """The sessions of the file sources in the plan of a streaming DataFrame."""
+    found = frame._jdf.queryExecution().analyzed().collectLeaves()
+    leaves = [found.apply(place) for place in range(found.size())]
+    return [leaf.dataSource().sparkSession() for leaf in leaves if leaf.nodeName() == "StreamingRelation"]
+
+
+def test_file_sources_move_to_session_of_frame(spark: Any, tmp_path: Path) -> None:
+    """Sources below other operators too; the user's DataFrame keeps its own, and so may be started beside the frame."""
+    frames = read_streams(spark, tmp_path)
+    both = frames["t"].frame.where("value > 0").union(frames["h"].frame)
+    found = ps.sql(spark, PAIRS, cells=2, t=ps.timed(both, "ts"), h=frames["h"])
+    own = found.sparkSession._jsparkSession
+    assert [session.equals(own) for session in list_source_sessions(found)] == [True] * 3
+    assert [session.equals(spark._jsparkSession) for session in list_source_sessions(both)] == [True] * 2
+
+
+def test_frame_session_has_all_settings(spark: Any, tmp_path: Path) -> None:
+    """Also those that Spark does not declare, such as keys of a storage."""
+    spark.conf.set("fs.s3a.access.key", "mine")
+    try:
+        found = ps.sql(spark, PAIRS, cells=2, **read_streams(spark, tmp_path))
+        assert found.sparkSession.conf.get("fs.s3a.access.key") == "mine"
+    finally:
+        spark.conf.unset("fs.s3a.access.key")
+
+
 def test_unread_columns_are_not_read(spark: Any) -> None:
     """A column that the query does not read is not read from the source, and its type does not matter."""
     frame = spark.createDataFrame([], DDL).selectExpr("*", "map('a', 1) AS tags", "value AS unread")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
@@ -94,7 +93,7 @@ def _create_session(spark: SparkSession, cells: int) -> SparkSession:
     spark = _parents.get(spark, spark)
     child = spark.newSession()
     for key, value in spark.conf.getAll.items():
-        if child.conf.isModifiable(key):
+        if child.conf.get(key, None) != value:
             with suppress(PySparkException):  # a setting of an older version that may not be set any more
                 child.conf.set(key, value)
     for key in _FRAME_SETTINGS:
@@ -116,19 +115,6 @@ def _is_storage_local(spark: SparkSession) -> bool:
     """
     jsc = spark.sparkContext._jsc
     return jsc is not None and str(jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")).startswith("file:")
-
-
-def move_frame(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The same DataFrame as one of another session of the application: through a view, which sessions share."""
-    if frame.sparkSession is spark:
-        return frame
-    name = f"penstock_{uuid4().hex}"
-    frame.createGlobalTempView(name)
-    try:
-        database = get_setting(spark, "spark.sql.globalTempDatabase")
-        return spark.table(f"{database}.{name}")
-    finally:
-        frame.sparkSession.catalog.dropGlobalTempView(name)
 
 
 def _explain_connect(cells: int) -> UnsupportedError:

@@ -18,8 +18,9 @@ from penstock.spark.combined_frame import combine_frames
 from penstock.spark.environment import is_connect
 from penstock.spark.frames.frame_cells import FrameProcessor, build_frame_pack_map
 from penstock.spark.frames.inputs import FrameInputs
+from penstock.spark.frames.moved_frame import move_frame
 from penstock.spark.frames.result_columns import COUNTS, SentResults, number_columns
-from penstock.spark.frames.session import count_cores, move_frame
+from penstock.spark.frames.session import count_cores
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.combined import StreamSlots
 from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL
