@@ -62,3 +62,19 @@ def test_batches_counted_after_spark_removed_old_files(tmp_path: Path) -> None:
     for name in ("148", "149", ".149.crc"):
         (commits / name).touch()
     assert measure_batches([], [tmp_path], 150, 50).batches == 100
+
+
+class FailedQuery:
+    """A streaming query that has failed."""
+
+    isActive = False  # noqa: N815 - Spark's name
+
+    def exception(self) -> Exception:
+        return ValueError("no such column")
+
+
+def test_failed_query_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries are asked for errors from time to time, so that a measurement does not wait for its time limit."""
+    monkeypatch.setattr("penstock.lab.meters._CHECK_SECONDS", 0.0)
+    with pytest.raises(ValueError, match="no such column"):
+        measure_batches([FailedQuery()], [tmp_path], 1, 1)
