@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.cql import Query, Stream, View, bind_query, bind_view, refuse_clock_reader
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import Compiler
 from penstock.engine.components import EngineComponents
-from penstock.engine.join_registry import JoinPlacement, RestoredJoins
+from penstock.engine.join_registry import ChosenNode, JoinMatch, JoinPlacement, RestoredJoins
 from penstock.engine.parts import DumpedJoins
 from penstock.engine.query import RunningQuery
 from penstock.errors import QueryError
-from penstock.join import DemandFilter, JoinOperator
+from penstock.join import DemandFilter, JoinOperator, StartPoint, take_over
 from penstock.ops import SavedState
 from penstock.plan import PlanningContext, plan_body, plan_query
 
@@ -96,6 +96,36 @@ class QueryBuilder:
 
     def _bind(self, text: str, *, view: bool) -> Query:
         return (bind_view if view else bind_query)(text, self._relations.catalog)
+
+    def nest_narrower(self, wide: RunningQuery) -> None:
+        """Let queries over some of the streams of a new query read a node of its join, if that join is new."""
+        for join in wide.joins:
+            found = self._joins.find_narrower(join) if len(join.shared_join.members) == 1 else None
+            if found is None:
+                continue
+            narrow, names = found
+            readers = [running for running in self._queries if narrow in running.joins]
+            if all(running.reads_join_alone(narrow) for running in readers):
+                with self._guard.change():
+                    self._nest_queries(readers, join, names)
+
+    def _nest_queries(self, readers: Sequence[RunningQuery], wide: JoinOperator, names: Mapping[str, str]) -> None:
+        narrow, node, moved = readers[0].joins[0], self._joins.find_node(wide), {}
+        replaced = []
+        for each in readers:
+            (part,) = each.join_parts
+            first = part.member.filter_group.start
+            numbers = tuple(sorted((names[alias], number) for alias, number in first.first_numbers))
+            renaming = {mine: names[theirs] for mine, theirs in part.member.renaming.items()}
+            start = StartPoint(numbers, first.drained_until)
+            request = QueryRequest(each.name, each.query, each.plan.text, each.state, each.own_demand)
+            own = self.build_query(request, ChosenNode(JoinMatch(node, wide, renaming, nested=True, start=start)))
+            moved[part.member] = own.join_parts[0].member
+            replaced.append((each, own))
+        take_over(wide, narrow, names, moved)
+        for each, own in replaced:
+            self._queries.replace(own)
+            each.remove()
 
     def separate_readers(self, joins: Iterable[JoinOperator]) -> None:
         """Give the queries that read a node of these joins a join of their own, with the state they have."""

@@ -62,7 +62,8 @@ class JoinPlacer:
     def place(self, choice: JoinChoice, member: Member, name: str, outlet: Buffer | None) -> tuple[Node, JoinOperator]:
         """Add the query to the join that it shares, or create one of this name; `outlet`: that of a selection."""
         subqueries = choice.subqueries
-        start = _find_start(
+        known = None if choice.match is None else choice.match.start
+        start = known or _find_start(
             {choice.renaming[alias]: stream for alias, stream in choice.streams.items()}, subqueries.aliases
         )
         if choice.match is not None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.graph import Node
-from penstock.join import DemandFilter, JoinOperator, Slicing
+from penstock.join import DemandFilter, JoinOperator, Slicing, StartPoint, can_be_taken_over
 from penstock.plan import (
     JoinPart,
+    PlanShape,
     accepts_losses,
     can_be_shared,
     find_nested_renaming,
@@ -35,6 +36,8 @@ class JoinMatch:
     renaming: Mapping[str, str]
     nested: bool = False
     """Whether the query reads a node of the join's tree, not all of it."""
+    start: StartPoint | None = None
+    """From where on the query gets tuples, if it has run before."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,30 @@ class JoinRegistry:
                 return JoinMatch(entry.node, join, renaming)
         return None
 
+    def find_narrower(self, wide: JoinOperator) -> tuple[JoinOperator, dict[str, str]] | None:
+        """A running join that a new one has as a node, with the new join's aliases for its own; the largest of them."""
+        place, host = self._joins[wide], wide.shared_join.needs.host
+        bound = place.budget_scope is not None or wide.tree.shedding is not None
+        if not self._allow_nesting or bound or wide.state not in _NESTABLE_POLICIES or not can_be_shared(host):
+            return None
+        found = []
+        for entry in self._joins.values():
+            join, part = entry.join, entry.join.shared_join.needs.host
+            apart = entry.grouped or entry.budget_scope is not None or not can_be_shared(part)
+            if apart or (join.state, join.demand) != (wide.state, wide.demand) or not can_be_taken_over(join):
+                continue
+            names = find_nested_renaming(part, host, wide.shape)
+            if names is None or wide.shared_join.would_distort(losing=join.shared_join.accepts_losses, waiting=False):
+                continue
+            nodes: list[PlanShape] = list(list_joins(require_tree(wide.shape)))
+            if rename_leaves(join.shape, names) in nodes:
+                found.append((join, names))
+        return max(found, key=lambda each: len(each[1]), default=None)
+
+    def find_node(self, join: JoinOperator) -> Node:
+        """The join in the graph."""
+        return self._joins[join].node
+
     def find_nested_match(self, request: JoinRequest) -> JoinMatch | None:
         """Only joins under a policy that builds all rows, or can: `auto` builds all rows then."""
         part, terms = request.part, request.terms
@@ -205,6 +232,23 @@ class JoinRegistry:
 
 
 _NESTABLE_POLICIES = ("eager", "auto")
+
+
+@dataclass(frozen=True)
+class ChosenNode:
+    """The placement of a query that reads a node of a join, which was chosen before."""
+
+    match: JoinMatch
+    shares_groups: bool = False
+
+    def find_match(self, request: JoinRequest) -> JoinMatch | None:  # noqa: ARG002
+        return None
+
+    def find_nested_match(self, request: JoinRequest) -> JoinMatch | None:  # noqa: ARG002
+        return self.match
+
+    def add(self, request: JoinRequest, node: Node, join: JoinOperator) -> None:
+        """A query that reads a node has no join of its own."""
 
 
 @dataclass(frozen=True)

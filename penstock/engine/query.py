@@ -84,6 +84,10 @@ class RunningQuery:
         """Whether it reads a node of a join, not all of it."""
         return any(part.join is join and part.is_nested for part in self.join_parts)
 
+    def reads_join_alone(self, join: JoinOperator) -> bool:
+        """Whether the new rows of a join are its results, and nothing stands above them."""
+        return not self.is_relation and len(self._parts) == 1 and self.joins == [join]
+
     def require_single_join(self) -> JoinQueryPart:
         """The only join; QueryError if there is not exactly one."""
         if len(self.join_parts) != 1:

@@ -58,6 +58,8 @@ class QueryChanges:
             self._relations.register_stream(stream.writer.stream, stream)
         elif isinstance(running.output, ViewOutput) and running.view is not None:
             self._relations.register_view(running.view, running.output.view)
+        if joins is None:
+            self._builder.nest_narrower(running)
 
     def alter(self, name: str, text: str, plan: str | None, state: str | None) -> None:
         """Replace the text of a query."""
@@ -75,6 +77,7 @@ class QueryChanges:
             self._queries.replace(altered)
             self._budgets.release_joins(running)
             running.remove()
+        self._builder.nest_narrower(altered)
 
     def drop(self, name: str) -> None:
         """Remove a query, or a derived stream or view without readers."""

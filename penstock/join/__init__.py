@@ -3,6 +3,7 @@
 - `operator` drives `join_inputs`, `running_trees` and `join_output`; `join_snapshot` saves and restores it.
 - `tree` has a `node` per join, made of `pair_join` and `node_state`, or an `eddy`; `tree_context` is what nodes share.
 - `join_memory` counts what it holds, empties states and moves window rows to disk; `match_forecast` counts results.
+- `node_takeover` moves the queries of a narrower join to a node of a wider one.
 - `leaf_store` holds one window: `stored_rows`, `leaf_indexes`, `expiry_order`, `column_gaps`.
 - `table_leaves` gives the leaves of static tables other rows when `table_versions` has them.
 - `demand/` is JIT, `completion/` JISC, `sharing/` State-Slice, `shedding/` the probe budgets of JAQPOT.
@@ -27,6 +28,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import MatchBatch
 from penstock.join.match_forecast import MatchForecast
 from penstock.join.node import JoinNode, TreeNode
+from penstock.join.node_takeover import can_be_taken_over, take_over
 from penstock.join.operator import JoinOperator, JoinSpec, make_eddy_budget_error
 from penstock.join.running_trees import Migration
 from penstock.join.selection import SelectionOperator, is_selection
@@ -70,6 +72,7 @@ __all__ = [
     "TableVersions",
     "TreeNode",
     "WritingMember",
+    "can_be_taken_over",
     "concat_rows",
     "count_state_rows",
     "describe_nodes",
@@ -82,4 +85,5 @@ __all__ = [
     "measure_join",
     "measure_windows",
     "spill_windows",
+    "take_over",
 ]

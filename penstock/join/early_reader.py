@@ -65,11 +65,26 @@ class EarlyReader:
         self._join_inlets = {alias: inlet.fork() for alias, inlet in inlets.items()}
         self._marks = {alias: stores[alias].rows.end for alias in inlets}
 
+    def move_to(self, done: int, unread: Mapping[str, int]) -> None:
+        """Continue where another join was: its rows were stored, and `unread` tuples of each stream wait.
+
+        The whole join does not need these rows: for it they are processed, although some are newer than it.
+        """
+        self.done = done
+        for alias, rows in unread.items():
+            self.inlets[alias].rewind(rows)
+            self._join_inlets[alias].rewind(rows)
+            self._marks[alias] = self._stores[alias].rows.end
+
     def advance(self, until: int) -> None:
-        """The whole join has processed everything up to `until`."""
+        """The whole join has processed everything up to `until`.
+
+        Rows that were taken over count as processed from the start. None of them dies before the join is past them all,
+        so a mark that is ahead of the time is not one of rows that have new ids.
+        """
         for alias, inlet in self._join_inlets.items():
             inlet.read(until)
-            self._marks[alias] = self._stores[alias].rows.find_first_after(until)
+            self._marks[alias] = max(self._marks[alias], self._stores[alias].rows.find_first_after(until))
 
     def mark(self, alias: str) -> int:
         """The first row of a window that the whole join has not processed."""

@@ -145,6 +145,59 @@ def test_changes_keep_results(change: Callable[[ps.Engine], Any], left: int) -> 
     assert joins(eng) == left
 
 
+@pytest.mark.parametrize("state", ["auto", "eager"])
+@pytest.mark.parametrize("at", [0, 1, 13])
+def test_wider_query_takes_in_join_that_runs(state: str, at: int) -> None:
+    """A wider query that starts second takes over the windows; results come in the same pushes as alone."""
+    one, other = engine(state=state), engine(state=state, share=False)
+    for eng in (one, other):
+        eng.query("narrow", NARROW)
+        eng.query("filtered", NARROW.replace("30", "9").replace("p.y > 1", "q.y < 3"))
+    agree(one, other, {at: lambda eng: [each.query("wide", WIDE, plan=PLAN) for each in (eng, other)] and eng})
+    assert joins(one) == 1
+    assert "(a b) is read by narrow, filtered" in one.explain("wide")
+    for name in ("narrow", "filtered"):
+        assert one.metrics(name)["emitted"] == other.metrics(name)["emitted"]
+        assert one.metrics(name)["complete_since"] == other.metrics(name)["complete_since"]
+
+
+def test_altered_query_takes_in_join_that_runs() -> None:
+    eng = engine()
+    eng.query("narrow", NARROW)
+    eng.query("wide", "SELECT c.x FROM C [RANGE 3] AS c")
+    eng.push(next(pushes()))
+    eng.alter("wide", WIDE, plan=PLAN)
+    assert joins(eng) == 1
+
+
+@pytest.mark.parametrize(
+    ("narrow", "plan", "options"),
+    [
+        (f"DSTREAM ({NARROW})", None, {}),
+        (NARROW.replace("SELECT", "SELECT DISTINCT"), None, {}),
+        (NARROW, "(q p)", {}),
+        (NARROW, "{p q}", {}),
+        (NARROW, None, {"state": "jit"}),
+        (NARROW, None, {"adapt": True}),
+    ],
+)
+def test_join_stays_if_wider_one_cannot_have_it(narrow: str, plan: str | None, options: dict[str, Any]) -> None:
+    eng = engine(**options)
+    eng.query("narrow", narrow, plan=plan)
+    eng.push(next(pushes()))
+    eng.query("wide", WIDE, plan=PLAN)
+    assert joins(eng) == 2
+    eng.close()
+
+
+def test_join_of_derived_stream_stays() -> None:
+    """What other queries read must not get another outlet."""
+    eng = engine()
+    eng.derive("pairs", NARROW)
+    eng.query("wide", WIDE, plan=PLAN)
+    assert joins(eng) == 2
+
+
 def test_add_and_drop_queries_while_node_is_ahead() -> None:
     texts = {"early": (WIDE, 3), "second": (NARROW.replace("p.y > 1", "q.y < 3"), 6), "third": (NARROW, 11)}
     steps = {9: "early", 15: "second", 18: "narrow"}

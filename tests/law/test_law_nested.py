@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 from law_support import CHUNKS, check_fails, list_seeds
-from nested_runs import check_nesting
-from sharing_mutants import EARLY_READER_MUTANTS, Mutant
+from nested_runs import check_nesting, check_wider_later
+from sharing_mutants import EARLY_READER_MUTANTS, TAKEOVER_MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -22,3 +22,15 @@ def test_nested_queries_match_unshared_queries(chunk: int) -> None:
 def test_early_reader_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     assert any(check_fails(check_nesting, seed) for seed in mutant.seeds)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_wider_queries_later_match_unshared_queries(chunk: int) -> None:
+    """A query keeps its results and does not wait when a wider query takes in its join while it runs."""
+    assert sum(check_wider_later(seed) for seed in list_seeds(chunk))
+
+
+@pytest.mark.parametrize("mutant", TAKEOVER_MUTANTS, ids=lambda mutant: mutant.method)
+def test_takeover_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.apply(monkeypatch)
+    assert any(check_fails(check_wider_later, seed) for seed in mutant.seeds)

@@ -125,9 +125,30 @@ def apply_change(eng: ps.Engine, rng: random.Random) -> ps.Engine:
     return eng
 
 
+def draw_run_with_wider_later(seed: int) -> NestedRun:
+    """Narrower queries run before wider ones, and some are altered or start when the wider ones have gone."""
+    run = NestedRun(seed)
+    rng = run.rng
+    for name in [name for name, at in run.added_at.items() if at == 0 and name != "q0"]:
+        if rng.random() < 0.5:
+            run.texts[name] = run.draw_query(run.streams[:2])
+    run.added_at["q0"] = rng.randrange(run.steps)
+    run.dropped_at["q0"] = rng.choice([run.steps, rng.randint(run.added_at["q0"], run.steps)])
+    return run
+
+
+def check_wider_later(seed: int) -> int:
+    """As `check_nesting`, with wider queries that start after the narrower ones."""
+    return check_run(seed, draw_run_with_wider_later(seed))
+
+
 def check_nesting(seed: int) -> int:
     """Check the law for a seed; returns how often a query read a node of another query's join."""
-    run = NestedRun(seed)
+    return check_run(seed, NestedRun(seed))
+
+
+def check_run(seed: int, run: NestedRun) -> int:
+    """Check the law for the queries of a run."""
     options = {"state": run.rng.choice(["eager", "auto"]), "batch": run.rng.choice([1, 7, 4096])}
     if seed % 4 < 2:  # sets of filter groups that are listed again after each batch leave early readers no pending rows
         options["maintenance"] = replace(law_support.MAINTENANCE, recycle_codes=SHIPPED.recycle_codes)

@@ -118,3 +118,26 @@ INSTANT_MUTANTS = (
     Mutant(SharedJoin, "strict", property(lambda self: self.has_waiting), (14, 16, 22)),
 )
 """Detected by `instant_runs.check_instants`."""
+
+
+def _keep_position(self: Any, done: int, unread: Any) -> None:
+    self.done = done
+    self._marks.update({alias: self._stores[alias].rows.end for alias in unread})
+
+
+def _mark_by_time(self: Any, until: int) -> None:
+    for alias, inlet in self._join_inlets.items():
+        inlet.read(until)
+        self._marks[alias] = self._stores[alias].rows.find_first_after(until)
+
+
+def _give_all_to_all(self: Any, codes: Any, _others: Any, kept: Any) -> Any:
+    return np.full(codes.size, self.encode_groups(place for place, old in enumerate(kept) if old is not None), np.int32)
+
+
+TAKEOVER_MUTANTS = (
+    Mutant(EarlyReader, "move_to", _keep_position, (7, 8, 11)),
+    Mutant(EarlyReader, "advance", _mark_by_time, (6,)),
+    Mutant(Interest, "recode_from", _give_all_to_all, (5, 6, 23)),
+)
+"""Detected by `nested_runs.check_wider_later`."""

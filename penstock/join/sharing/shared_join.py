@@ -109,6 +109,11 @@ class SharedJoin:
         """Whether members get the rows of an instant when all of them are known, and not before."""
         return self._waiting > 0
 
+    @property
+    def accepts_losses(self) -> bool:
+        """Whether a budget may leave results of some member out."""
+        return self._losing > 0
+
     def would_distort(self, *, losing: bool, waiting: bool) -> bool:
         """Whether a budget for one query would make another one wrong, of the members and a new one.
 

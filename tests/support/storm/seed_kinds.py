@@ -79,6 +79,12 @@ def _load_nested() -> Check:
     return check_nesting
 
 
+def _load_wider() -> Check:
+    from nested_runs import check_wider_later
+
+    return check_wider_later
+
+
 def _load_grammar() -> Check:
     from grammar_runs import check_run
 
@@ -114,6 +120,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "counted": _load_counted,
     "instants": _load_instants,
     "nested": _load_nested,
+    "wider": _load_wider,
     "grammar": _load_grammar,
     "migrations": _load_migrations,
     "budgets": _load_budgets,
