@@ -10,7 +10,7 @@ All other modules read the properties of `Window` and do not test for a kind. A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -68,6 +68,10 @@ class Window:
         """Whether tuples expire by a count of rows."""
         return self.row_count is not None
 
+    def with_row_count(self, _count: int) -> Window:
+        """The same window with another count, if it counts rows."""
+        return self
+
     @property
     def ends_late(self) -> bool:
         """Whether the end of a tuple is not known when it arrives."""
@@ -115,6 +119,9 @@ class Rows(Window):
     def row_count(self) -> int:
         return self.count
 
+    def with_row_count(self, count: int) -> Rows:
+        return replace(self, count=count)
+
     def text(self, _time_type: pa.DataType) -> str:
         return f"[ROWS {self.count}]" if self.row_slide is None else f"[ROWS {self.count} SLIDE {self.row_slide}]"
 
@@ -138,6 +145,9 @@ class PartitionedRows(Window):
     @property
     def partition(self) -> tuple[str, ...]:
         return self.by
+
+    def with_row_count(self, count: int) -> PartitionedRows:
+        return replace(self, count=count)
 
     def text(self, _time_type: pa.DataType) -> str:
         return f"[PARTITION BY {', '.join(self.by)} ROWS {self.count}]"

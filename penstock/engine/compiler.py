@@ -404,7 +404,7 @@ class Compiler:
 
     def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool, grouped: bool = False) -> JoinChoice:
         subqueries, place = self._compile_subqueries(part), len(self._joins)
-        return self._placer.request(part, subqueries, place, waits=mode.whole, grouped=grouped, nested=nested)
+        return self._placer.request(part, subqueries, place, mode, grouped=grouped, nested=nested)
 
     def _compile_subqueries(self, part: JoinPart) -> JoinSubqueries:
         parts = tuple(self._compile_part(each, CHANGES) for each in part.subqueries)

@@ -16,6 +16,7 @@ from penstock.engine.relations import Relations
 from penstock.engine.streams import StreamNode
 from penstock.graph import Buffer, Graph, Node
 from penstock.join import JoinInput, JoinOperator, JoinSpec, Member, SelectionOperator, StartPoint
+from penstock.ops import OutputMode
 from penstock.plan import JoinPart, JoinRequirement, derive_requirement
 from penstock.state import ALWAYS, Maintenance
 
@@ -43,7 +44,7 @@ class JoinPlacer:
     maintenance: Maintenance
 
     def request(
-        self, part: JoinPart, subqueries: JoinSubqueries, place: int, *, waits: bool, grouped: bool, nested: bool
+        self, part: JoinPart, subqueries: JoinSubqueries, place: int, mode: OutputMode, *, grouped: bool, nested: bool
     ) -> JoinChoice:
         """The join of a part, the `place`-th of the query. `nested`: it may be a node of another query's join."""
         streams = {
@@ -51,7 +52,9 @@ class JoinPlacer:
         }
         spec = self.spec
         terms, starts = SharingTerms(spec.state, spec.demand, grouped), _find_count_starts(part, streams)
-        request = JoinRequest(place, part, terms, waits, starts, spec.budget_scope, spec.plan_given)
+        request = JoinRequest(
+            place, part, terms, mode.whole, mode.reads_ends, starts, spec.budget_scope, spec.plan_given
+        )
         match = self.joins.find_match(request)
         if match is None and nested:
             match = self.joins.find_nested_match(request)

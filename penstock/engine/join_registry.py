@@ -19,6 +19,7 @@ from penstock.plan import (
     PlanShape,
     accepts_losses,
     can_be_shared,
+    derive_requirement,
     find_nested_renaming,
     find_shared_renaming,
     list_joins,
@@ -59,6 +60,8 @@ class JoinRequest:
     terms: SharingTerms
     waits: bool
     """Whether the query gets the rows of an instant when all of them are known, and not before."""
+    reads_ends: bool
+    """Whether it matters to the query when its rows leave."""
     count_starts: Mapping[str, int]
     """The items whose rows expire by a count that must start at these arrivals, for all queries that share."""
     budget_scope: object
@@ -173,6 +176,9 @@ class JoinRegistry:
             if renaming is None or entry.budget_scope is not request.budget_scope or _would_distort(join, request):
                 continue
             if not _has_same_counts(join, renaming, request.count_starts):
+                continue
+            need = derive_requirement(part, renaming)
+            if not join.shared_join.fits_counts(need, reads_ends=request.reads_ends):
                 continue
             if not request.plan_given or rename_leaves(part.plan.tree, renaming) == join.shape:
                 return JoinMatch(entry.node, join, renaming)

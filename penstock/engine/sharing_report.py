@@ -31,7 +31,12 @@ def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> li
             if interest is not None and interest.uses_bits:
                 sets = f"{len(interest.sets):,} combinations of these occur"
                 lines.append(f"  {sets}, too many to number those of results: each result has one bit for each set")
-            found = *_format_waiting(part), *_format_tests(part), *_format_slices(part, time_type)
+            found = (
+                *_format_waiting(part),
+                *_format_counts(part),
+                *_format_tests(part),
+                *_format_slices(part, time_type),
+            )
             lines += [f"  {line}" for line in found]
     return lines
 
@@ -78,6 +83,14 @@ def _format_waiting(part: JoinQueryPart) -> Iterator[str]:
     if shared.has_waiting and not shared.strict:
         waiting = _format_queries([member.id for member in shared.members if member.waits])
         yield f"rows are given to {waiting} when their instant is complete, to the others at once"
+
+
+def _format_counts(part: JoinQueryPart) -> Iterator[str]:
+    """The row-counted windows of the join that are larger than those of the query."""
+    largest, own = part.join.shared_join.needs.find_largest_counts(), dict(part.member.need.row_counts)
+    larger = [f"{count} of {part.own_aliases[alias]}" for alias, count in largest.items() if count > own[alias]]
+    if larger:
+        yield f"keeps more tuples for other queries: the last {', '.join(sorted(larger))}"
 
 
 def _format_tests(part: JoinQueryPart) -> list[str]:

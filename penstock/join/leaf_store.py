@@ -201,6 +201,11 @@ class LeafStore:
         self.table = LoadedTable(table, pa.array(chosen if kept is None else chosen[kept]))
         self.end_batch()
 
+    def count_newer_until(self, ids: I64, times: I64) -> I64:
+        """How many tuples of the window's partition came after each row by a time, in a row-counted window."""
+        assert isinstance(self.late_ends, RowsWindow)
+        return self.late_ends.count_newer_until(ids, times)
+
     def end_batch(self) -> None:
         """The current batch is over: no row is fresh any more."""
         self.fresh_from = self.rows.end
@@ -305,7 +310,12 @@ class LeafStore:
         """Keep other columns, and tuples that arrive from now on by another window."""
         self._update_columns(plan)
         self.plan = plan
-        self._lifetime = plan.source.window.lifetime
+        window = plan.source.window
+        self._lifetime = window.lifetime
+        count, ends = window.row_count, self.late_ends
+        if isinstance(ends, RowsWindow) and count is not None and count != ends.size:
+            ids = self.rows.list_ids()
+            ends.set_size(count, ids[self.rows.read_expirations(ids) == FOREVER], self.rows.dies)
 
     def _update_columns(self, plan: LeafPlan) -> None:
         """Keep the columns of a plan. A new column is NULL in the rows stored so far: see `column_gaps`."""

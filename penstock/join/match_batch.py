@@ -25,6 +25,7 @@ from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.join.stored_rows import StoredRows
+from penstock.plan import RowCounts
 from penstock.state import FOREVER, I32, I64, U8, Maintenance, Mask, allocate, gather, take_values
 
 ColumnRef = tuple[str, str]
@@ -113,6 +114,8 @@ class MatchOrigin:
     """The join's own windows."""
     satisfied: frozenset[Expr]
     """The predicates that all combinations satisfy."""
+    largest_counts: RowCounts
+    """The sizes of the join's own row-counted windows."""
     under_budget: bool
     """Whether the join had a budget: stale combinations are dropped then."""
     merge_count: int
@@ -138,6 +141,8 @@ class MatchBatch:
     rows: JoinRows
     late_expirations: I64 | None
     """When the first part in a ROWS window dies, if there are such windows."""
+    row_ages: Mapping[str, I64]
+    """By alias with row-counted windows of several sizes: how many tuples had come after each part at the birth."""
     payload: PayloadView
     membership: Callable[[FilterGroup], Mask] | None
     """For a filter group, by code of interest, whether the group is in its set; None if there is only one group."""
@@ -222,6 +227,7 @@ class MatchBatch:
             self,
             rows=self.rows.take(places),
             late_expirations=None if self.late_expirations is None else self.late_expirations[places],
+            row_ages={alias: ages[places] for alias, ages in self.row_ages.items()},
             group_bits=None if self.group_bits is None else self.group_bits[places],
             _payload_places=places if self._payload_places is None else self._payload_places[places],
             _age_lookups=[0],

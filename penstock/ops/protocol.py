@@ -260,6 +260,11 @@ class OutputMode:
     current: bool = True
     end_times: bool = False
 
+    @property
+    def reads_ends(self) -> bool:
+        """Whether it matters when a row leaves."""
+        return self.ends or self.end_times
+
 
 INSERTS = OutputMode(ends=False, whole=False)
 """Rows that enter, as soon as they are certain."""

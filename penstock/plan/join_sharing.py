@@ -1,10 +1,10 @@
 """Which joins can be one shared join, and what each query requires of it. Pure functions over frozen values.
 
 Two joins can be shared if they read the same streams and tables and have equal equality classes. Their windows, filters
-on streams, other predicates and outputs can differ. Two things must agree as well: row-counted windows, because a tuple
-expires by the count of its own window, and filters on static tables. If classes do not connect all items, the
-predicates must also agree, except for constants that bound the same terms (`predicate_bounds`); otherwise the shared
-join would be a cross product.
+on streams, other predicates and outputs can differ. Filters on static tables must agree. Row-counted windows can differ
+in size if all queries have the same filters and select by birth (`have_fitting_counts`). If classes do not connect all
+items, the predicates must also agree, except for constants that bound the same terms (`predicate_bounds`); otherwise
+the shared join would be a cross product.
 
 A join is nested in another join over more streams if a node of the other's tree joins exactly its streams, with the
 same classes.
@@ -27,6 +27,11 @@ from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
 UNLIMITED = 2**63 - 1
 
+RowCounts = tuple[tuple[str, int], ...]
+"""By alias, the number of tuples of a row-counted window."""
+Filters = tuple[tuple[str, Expr], ...]
+"""By alias, the conditions over one item."""
+
 
 @dataclass(frozen=True)
 class JoinRequirement:
@@ -36,7 +41,7 @@ class JoinRequirement:
     """
 
     lifetimes: tuple[tuple[str, int], ...]
-    filters: tuple[tuple[str, Expr], ...]
+    filters: Filters
     residuals: frozenset[Expr]
     outputs: Outputs
     freshness: tuple[tuple[str, int], ...] = ()
@@ -47,6 +52,8 @@ class JoinRequirement:
     """The streams whose tuples are compared with the clock when a result leaves, with the maximum age."""
     accepts_losses: bool = False
     """Whether a budget may leave results out."""
+    row_counts: RowCounts = ()
+    """How many tuples the row-counted windows have."""
 
     @cached_property
     def freshness_checks(self) -> tuple[tuple[str, int], ...]:
@@ -76,8 +83,7 @@ class JoinRequirement:
 def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -> JoinRequirement:
     """The requirement of a query, in the aliases of the join that it shares. `nested`: it reads only some of the items.
 
-    Tables and row-counted windows are equal in all queries that share a join, so `lifetimes` has the other streams
-    only.
+    `lifetimes` has the streams with windows in time only: tables are equal in all queries that share a join.
     """
 
     def renamed(expr: Expr) -> Expr:
@@ -93,7 +99,18 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
         frozenset(renaming.values()) if nested else None,
         tuple((renaming[s.alias], s.freshness) for s in part.sources if s.clock_freshness and s.freshness is not None),
         accepts_losses(part),
+        tuple(sorted((renaming[s.alias], s.window.row_count) for s in part.sources if s.window.row_count is not None)),
     )
+
+
+def have_fitting_counts(counts: Collection[RowCounts], filters: Collection[Filters], *, at_birth: bool) -> bool:
+    """Whether queries with these different row-counted windows and filters can share a join.
+
+    The join counts by the largest windows. A query with smaller ones tests how many tuples were newer when a
+    combination was born (`at_birth`: all queries select their combinations then, and read nothing later). With filters
+    of its own, a query with large windows would keep tuples that only one with small windows needs.
+    """
+    return len(counts) < 2 or (len(filters) < 2 and at_birth)
 
 
 def accepts_losses(part: JoinPart) -> bool:
@@ -175,7 +192,7 @@ def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[froz
 
 def _compute_signature(source: Source) -> tuple[object, ...]:
     """What two FROM items must have in common."""
-    counted = source.window if source.window.counted else None
+    counted = (source.window.counted, source.window.partition)
     return source.relation.name, source.is_table, counted, source.hidden
 
 
@@ -242,8 +259,10 @@ def is_connected(graph: JoinGraph) -> bool:
     return reached == set(graph.aliases)
 
 
-def widen_window(source: Source, lifetime: int | None) -> Source:
-    """The FROM item with a window of this lifetime; None keeps the window."""
+def widen_window(source: Source, lifetime: int | None, row_count: int | None = None) -> Source:
+    """The FROM item with a window of this lifetime or so many tuples; None keeps the window."""
+    if row_count is not None:
+        return replace(source, window=source.window.with_row_count(row_count))
     if lifetime is None:
         return source
     if not source.is_table and _limit(source.window.lifetime) == lifetime:

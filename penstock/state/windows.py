@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.state.alloc import allocate
 from penstock.state.columns import ring_resize, ring_take, ring_write
-from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
+from penstock.state.kernels import ALWAYS, FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 from penstock.state.number_map import NumberMap
@@ -101,7 +101,8 @@ class RowsWindow(LateEnds):
 
     def __init__(self, size: int, partition_types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
         capacity = maintenance.capacity
-        self._size = size
+        self.size = size
+        """How many tuples of a partition are valid."""
         self._keys = KeySpace(partition_types, maintenance, null_is_value=True)
         self._counts: I64 = np.zeros(capacity, np.int64)
         self._oldest: I64 = np.full(capacity, NONE, np.int64)
@@ -109,6 +110,8 @@ class RowsWindow(LateEnds):
         self._partitions: I32 = np.zeros(capacity, np.int32)
         self._position: I64 = np.zeros(capacity, np.int64)
         self._successor: I64 = np.zeros(capacity, np.int64)
+        self._newest_tuples: tuple[I32, I64] = np.empty(0, np.int32), np.empty(0, np.int64)
+        """The partitions and times of the tuples that were counted last."""
 
     @property
     def is_fifo(self) -> bool:
@@ -125,10 +128,11 @@ class RowsWindow(LateEnds):
         """Count tuples in order; `stored` is the row id of each, NONE if the leaf does not store it."""
         kept = stored >= 0
         rows = stored[kept]
+        self._newest_tuples = parts, times
         if rows.size:
             ring_write(self._partitions, int(rows[0]), parts[kept])
         rows_window_append(
-            parts, times, stored, self._size, self._counts, self._oldest, self._newest,
+            parts, times, stored, self.size, self._counts, self._oldest, self._newest,
             self._partitions.size - 1, self._position, self._successor, row_dies,
         )  # fmt: skip
 
@@ -148,6 +152,28 @@ class RowsWindow(LateEnds):
         ages: I64 = self._counts[self._partitions[at]] - self._position[at] - 1
         return ages
 
+    def count_newer_until(self, ids: I64, times: I64) -> I64:
+        """How many tuples of its partition arrived after each row by a time, which earlier batches do not exceed."""
+        ages = self.count_newer(ids)
+        parts, arrived = self._newest_tuples
+        if not arrived.size:
+            return ages
+        if self.is_fifo:
+            return ages - (arrived.size - np.searchsorted(arrived, times, side="right"))
+        instants, places = np.unique(arrived, return_inverse=True)
+        keys = np.sort(parts.astype(np.int64) * (instants.size + 1) + places)  # by partition, then by time
+        ends = self._partitions[ids & (self._partitions.size - 1)].astype(np.int64) * (instants.size + 1)
+        until = ends + np.searchsorted(instants, times, side="right")
+        later: I64 = np.searchsorted(keys, ends + instants.size) - np.searchsorted(keys, until)
+        return ages - later
+
+    def set_size(self, size: int, ids: I64, row_dies: I64) -> None:
+        """Let fewer or more tuples be valid. `ids` are the living rows; those that leave the window die at once."""
+        self.size = size
+        stays = self.count_newer(ids) < size
+        row_dies[ids[~stays] & (row_dies.size - 1)] = ALWAYS
+        self.keep_only(ids[stays])
+
     def restore(self, parts: I32, ages: I64, first: int) -> None:
         """Enter rows of a snapshot as first, first + 1, …"""
         self._relink(parts, self._counts[parts] - ages - 1, first)
@@ -163,7 +189,7 @@ class RowsWindow(LateEnds):
         self._newest.fill(NONE)
         mask = self._partitions.size - 1
         rows_window_relink(
-            self._partitions[ids & mask], ids, self._counts, self._size, self._oldest, self._newest,
+            self._partitions[ids & mask], ids, self._counts, self.size, self._oldest, self._newest,
             mask, self._position, self._successor,
         )  # fmt: skip
 

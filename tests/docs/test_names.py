@@ -20,7 +20,11 @@ BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 ROOMS = sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py"))
 PATH = re.compile(rf"^(?:penstock|tests|scripts|docs|examples|{'|'.join(ROOMS)})/[\w/.]*$")
-OF_SPARK = {"MULTIPLE_EVENT_TIME_COLUMNS", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"}
+OF_SPARK = {
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+    "MULTIPLE_EVENT_TIME_COLUMNS",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+}
 
 
 @cache

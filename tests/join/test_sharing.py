@@ -82,6 +82,38 @@ def test_join_not_shared_by_incompatible_queries(other: str) -> None:
     assert joins(eng) == 2
 
 
+def counted(size: int, shown: str = "a.x", where: str = "a.x = b.x", partition: str = "") -> str:
+    return f"SELECT {shown} FROM A [{partition}ROWS {size}] AS a, B [{partition}ROWS {size}] AS b WHERE {where}"
+
+
+def test_windows_of_rows_with_different_sizes_share_one_join() -> None:
+    eng = engine()
+    for size in (3, 1, 7):
+        eng.query(f"q{size}", counted(size))
+    assert joins(eng) == 1
+    assert "keeps more tuples for other queries: the last 7 of a, 7 of b" in eng.explain("q3")
+    assert "keeps more" not in eng.explain("q7")
+    eng.drop("q7")
+    assert "keeps more" not in eng.explain("q3")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        f"DSTREAM ({counted(9)})",
+        counted(9, shown="a.x, COUNT(*) AS n") + " GROUP BY a.x",
+        counted(9, where="a.x = b.x AND a.v > 2"),
+        counted(9, partition="PARTITION BY v "),
+    ],
+)
+def test_windows_of_rows_that_need_joins_of_their_own(other: str) -> None:
+    """The end of a row is known for one size only, and a filter of one query must not keep tuples for another."""
+    eng = engine()
+    eng.query("p", counted(3))
+    eng.query("q", other)
+    assert joins(eng) == 2
+
+
 def test_plain_query_does_not_wait_for_aggregate() -> None:
     """One join gives a pair to the plain query at once, and to the aggregate when its instant is complete."""
     eng = engine()

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import law_support
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 from bound_runs import draw_bounds
 from law_support import CHUNKS, check_fails, list_seeds, make_engine
-from sharing_mutants import CROWD_MUTANTS, Mutant
+from sharing_mutants import CROWD_MUTANTS, ROW_COUNT_MUTANTS, Mutant
 from sharing_runs import SharingRun, run_queries
 
 import penstock as ps
@@ -107,6 +108,22 @@ def _choose_bounds(seed: int) -> Drawn:
     return draw
 
 
+def _choose_counts(seed: int) -> Drawn:
+    """Queries of one run: windows of rows with sizes of their own, and mostly the same filters."""
+    partition = ("", "", "PARTITION BY k ")[seed % 3]
+    common = ([], [], ["A.v > 2"], ["A.v > 2", "B.d >= 0.5"])[seed % 4]
+
+    def draw(rng: random.Random) -> str:
+        sizes = [rng.choice([1, 2, 3, 5, 8, 20, 60]) for _ in "AB"]
+        where = ["A.k = B.k", *(common if rng.random() < 0.9 else ["B.v < 5"])]
+        where += rng.choice([[], [], [], ["A.v < B.v"], ["A.v <= B.v + 2"]])
+        emit = rng.choice(["ISTREAM"] * 8 + ["DSTREAM", "RSTREAM"])
+        items = f"A [{partition}ROWS {sizes[0]}], B [{partition}ROWS {sizes[1]}]"
+        return f"{emit} (SELECT A.k, A.v AS av, B.v AS bv FROM {items} WHERE {' AND '.join(where)})"
+
+    return draw
+
+
 def build_engine(**options: Any) -> Any:
     eng = make_engine(**options)
     for name, columns in STREAMS.items():
@@ -173,6 +190,18 @@ def test_crowd(chunk: int) -> None:
 def test_crowd_of_bounds(chunk: int) -> None:
     for seed in list_seeds(chunk)[::10]:
         check_crowd(seed // 10, draw_query=_choose_bounds(seed // 10))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_crowd_of_row_counts(chunk: int) -> None:
+    for seed in list_seeds(chunk)[::10]:
+        check_crowd(seed // 10, draw_query=_choose_counts(seed // 10))
+
+
+@pytest.mark.parametrize("mutant", ROW_COUNT_MUTANTS, ids=lambda mutant: mutant.method)
+def test_row_count_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.apply(monkeypatch)
+    assert any(check_fails(partial(check_crowd, draw_query=_choose_counts(seed)), seed) for seed in mutant.seeds)
 
 
 @pytest.mark.parametrize("mutant", CROWD_MUTANTS, ids=lambda mutant: mutant.method)

@@ -20,6 +20,7 @@ from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import SharedNeeds
 from penstock.join.stored_rows import StoredRows
 from penstock.plan import combine_bounds
+from penstock.state import RowsWindow
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,18 @@ CROWD_MUTANTS = (
     Mutant(Interest, "recode", lambda self, codes, _sets: codes % len(self.sets), (0, 1, 2, 3)),
 )
 """Detected by `test_law_crowd.check_crowd` with few sets that are numbered."""
+
+
+def _set_size_only(self: Any, size: int, ids: Any, _row_dies: Any) -> None:
+    self.size = size
+    self.keep_only(ids)
+
+
+ROW_COUNT_MUTANTS = (
+    Mutant(RowsWindow, "count_newer_until", lambda self, ids, _times: self.count_newer(ids), (1, 2, 3, 4)),
+    Mutant(RowsWindow, "set_size", _set_size_only, (21,)),
+)
+"""Detected by `test_law_crowd.check_crowd` with windows of rows."""
 
 FREED_MUTANT = Mutant(StoredRows, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_), ())
 """Detected by `sharing_runs.check_freed_tuples`: queries are rarely dropped and added in this order."""

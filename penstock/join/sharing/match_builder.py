@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
@@ -14,7 +15,7 @@ from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.tree import JoinTree
-from penstock.plan import SubPlan
+from penstock.plan import RowCounts, SubPlan
 from penstock.state import U8, Mask
 
 
@@ -25,6 +26,9 @@ class MatchBuilder:
         """`late_ending`: the aliases with a ROWS window."""
         self.widest_windows: tuple[tuple[str, int], ...] = ()
         """The join's own windows."""
+        self._largest_counts: RowCounts = ()
+        self._several_counts: list[str] = []
+        """The aliases with row-counted windows of several sizes."""
         self.merge_count = 0
         """How many times filter groups were merged."""
         self.late_ending = late_ending
@@ -37,6 +41,9 @@ class MatchBuilder:
     def update(self, needs: SharedNeeds) -> None:
         """Build for other members."""
         self.widest_windows = tuple(sorted(needs.find_longest_windows().items()))
+        self._largest_counts = tuple(sorted(needs.find_largest_counts().items()))
+        sizes = Counter(alias for alias, _ in {each for counts in needs.row_counts for each in counts})
+        self._several_counts = [alias for alias, count in sizes.items() if count > 1]
         self._group_places = {group: place for place, group in enumerate(needs.filter_groups)}
         self._shown_columns = needs.list_shown_columns()
         self._origins = {}
@@ -68,7 +75,8 @@ class MatchBuilder:
         origin = self._describe_origin(tree, part, scope)
         names = self._shown_columns if scope is None else [named for named in self._shown_columns if named[0] in ids]
         late = reduce(np.minimum, counted) if counted else None
-        return MatchBatch(rows, late, PayloadView(ids, stores, names), membership, origin, bits)
+        ages = {alias: stores[alias].count_newer_until(ids[alias], rows.born) for alias in self._several_counts}
+        return MatchBatch(rows, late, ages, PayloadView(ids, stores, names), membership, origin, bits)
 
     def _describe_origin(self, tree: JoinTree, part: SubPlan, scope: frozenset[str] | None) -> MatchOrigin:
         known, under_budget = self._origins.get(scope), tree.shedding is not None
@@ -77,7 +85,13 @@ class MatchBuilder:
         ):  # fmt: skip
             windows = tuple((alias, life) for alias, life in self.widest_windows if alias in part.aliases)
             known = self._origins[scope] = MatchOrigin(
-                windows, tree.plan.residuals, under_budget, self.merge_count, tree.maintenance, scope
+                windows,
+                tree.plan.residuals,
+                self._largest_counts,
+                under_budget,
+                self.merge_count,
+                tree.maintenance,
+                scope,
             )
         return known
 

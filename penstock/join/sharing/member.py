@@ -49,6 +49,8 @@ class Member:
         self.emits_ends = mode.ends
         self.waits = mode.whole
         """Whether it gets the rows of an instant when all of them are known, and not before."""
+        self.reads_ends = mode.reads_ends
+        """Whether it needs to know when its rows leave."""
         self._writes_end_times = mode.end_times
         self.filter_group: FilterGroup
         self.expirations: Expirations
@@ -99,6 +101,8 @@ class Member:
             places = matches.select_wanted(
                 group, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
             )
+        for alias, count in set(self.need.row_counts) - set(matches.origin.largest_counts):
+            places = filter_positions(places, matches.row_ages[alias] < count)
         own = self._test_residuals(matches, places)
         return places if own is None else filter_positions(places, own, narrowed=True)
 

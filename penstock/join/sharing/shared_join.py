@@ -29,7 +29,7 @@ from penstock.join.sharing.slices import Slicing, choose_slice_ends
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
 from penstock.ops import Expirations
-from penstock.plan import JoinPart, JoinRequirement, PlanShape
+from penstock.plan import JoinPart, JoinRequirement, PlanShape, have_fitting_counts
 from penstock.state import ALWAYS, FOREVER, I64, Maintenance
 
 _OLDEST_ROWS = 64
@@ -56,6 +56,8 @@ class SharedJoin:
         self._pull_members: Counter[frozenset[str] | None] = Counter()
         self._waiting = 0
         """How many members wait for whole instants."""
+        self._reading_ends = 0
+        """How many members need to know when their rows leave."""
         self._losing = self._intact = 0
         """How many members accept that a budget leaves results out, and how many that wait do not."""
         self._register(first, start, start.drained_until)
@@ -120,6 +122,15 @@ class SharedJoin:
         `losing`: the new query accepts that a budget leaves results out; `waiting`: it waits for whole instants.
         """
         return self._intact > 0 if losing else waiting and self._losing > 0
+
+    def fits_counts(self, need: JoinRequirement, *, reads_ends: bool) -> bool:
+        """Whether the row-counted windows of a new query fit those of the members."""
+        known = self.needs
+        if need.row_counts in known.row_counts and len(known.row_counts) == 1:
+            return True
+        at_birth = not (reads_ends or self._reading_ends or self.pull_count or need.common_lifetime is not None)
+        counts, filters = {need.row_counts, *known.row_counts}, {need.filters, *known.filter_sets}
+        return have_fitting_counts(counts, filters, at_birth=at_birth)
 
     @property
     def strict(self) -> bool:
@@ -208,6 +219,7 @@ class SharedJoin:
     def _count_kinds(self, member: Member, by: int) -> None:
         self._waiting += by * member.waits
         self._losing += by * member.need.accepts_losses
+        self._reading_ends += by * member.reads_ends
         self._intact += by * (member.waits and not member.need.accepts_losses)
 
     def remove_member(self, member: Member) -> None:
@@ -405,7 +417,15 @@ class SharedJoin:
         early = self.needs.early_aliases is not None or tree.early_aliases is not None
         tables = any(store.plan.source.is_table for store in tree.stores.values())
         same = self.needs.filter_groups[: len(before)] == before
-        return same and not early and not tables and interest.filter_groups[: len(before)] == known.filter_groups
+        counts = self.needs.find_largest_counts()
+        narrows = any(counts[alias] < (tree.stores[alias].plan.source.window.row_count or 0) for alias in counts)
+        return (
+            same
+            and not early
+            and not tables
+            and not narrows
+            and interest.filter_groups[: len(before)] == known.filter_groups
+        )
 
     def encode_readers(self, interest: Interest, *, early: bool) -> int:
         """The code of the groups that read the early node, or of those that read the root."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,11 +21,13 @@ from penstock.plan import (
     UNLIMITED,
     Bound,
     Family,
+    Filters,
     JoinGraph,
     JoinPart,
     JoinPlan,
     JoinRequirement,
     PlanShape,
+    RowCounts,
     combine_bounds,
     find_bound,
     find_families,
@@ -50,7 +52,7 @@ class StartPoint:
 class FilterGroup:
     """Queries with the same filters and the same start. `window_counts` counts their windows."""
 
-    filters: tuple[tuple[str, Expr], ...]
+    filters: Filters
     start: StartPoint
     scope: frozenset[str] | None = None
     """The aliases that its queries read, if those are not all."""
@@ -95,7 +97,7 @@ class SharedNeeds:
         self._maintenance = maintenance
         self.filter_groups: list[FilterGroup] = []
         self._by_condition: dict[object, FilterGroup] = {}
-        self._alike: Counter[object] = Counter()
+        self._alike: Counter[tuple[Filters, frozenset[str] | None]] = Counter()
         self._longest_windows: dict[str, int] | None = None
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
@@ -103,6 +105,25 @@ class SharedNeeds:
         self._families: Counter[Family] = Counter()
         """In how many queries some predicate of a family is."""
         self._queries: Counter[frozenset[str] | None] = Counter()
+        self._row_counts: Counter[RowCounts] = Counter()
+
+    @property
+    def row_counts(self) -> Collection[RowCounts]:
+        """The different sizes of the row-counted windows of queries."""
+        return self._row_counts.keys()
+
+    @property
+    def filter_sets(self) -> set[Filters]:
+        """The different filters of queries."""
+        return {filters for filters, _ in self._alike}
+
+    def find_largest_counts(self) -> dict[str, int]:
+        """The size of the largest row-counted window on every stream that has such windows."""
+        found: dict[str, int] = {}
+        for counts in self._row_counts:
+            for alias, count in counts:
+                found[alias] = max(count, found.get(alias, 0))
+        return found
 
     @property
     def early_aliases(self) -> frozenset[str] | None:
@@ -181,6 +202,7 @@ class SharedNeeds:
         _add_counts(self._shown, need.output_columns, by)
         _add_counts(self._residuals, need.residuals, by)
         _add_counts(self._families, find_families(need.residuals), by)
+        _add_counts(self._row_counts, [need.row_counts], by)
         filter_group.count_windows(need.lifetimes, by)
 
     def build_plan(self, tree: PlanShape) -> JoinPlan:
@@ -188,7 +210,8 @@ class SharedNeeds:
         sources = self.host.sources
         schemas = {source.alias: source.schema for source in sources}
         longest = self.find_longest_windows()
-        wide = tuple(widen_window(source, longest.get(source.alias)) for source in sources)
+        counts = self.find_largest_counts()
+        wide = tuple(widen_window(each, longest.get(each.alias), counts.get(each.alias)) for each in sources)
         filters = self._list_table_filters() if self.divided else self.filter_groups[0].filters
         graph = JoinGraph(self.host.graph.aliases, self.host.graph.classes, filters, self.list_common_predicates())
         read = [Column(alias, name, schemas[alias].field(name).type) for alias, name in sorted(self._columns)]
