@@ -54,7 +54,7 @@ def test_strategies_give_same_rows_in_order() -> None:
 def test_state_sizes_of_strategies() -> None:
     """Pull-up holds the largest window, push-down a copy of B per part; slices hold the fewest tuples."""
     queries = QUERIES[:2]
-    pushes = list(PoissonStreams(100, 8, 0.01).generate_pushes())
+    pushes = list(PoissonStreams(400, 8, 0.01).generate_pushes())
     states = {name: outcome.state.rows for name, outcome in run_side_by_side(queries, pushes, 1).items()}
     ends = [push["A"].column("ts")[-1].as_py() for push in pushes]
     plain = np.mean([count_least_rows(pushes[: at + 1], [SliceQuery(3 * SECOND)], ends[at]) for at in range(3, 8)])

@@ -116,7 +116,7 @@ CASES: dict[Mutant, Holds] = {
     mutants.keep_freed_tuples_in_queues: partial(check_rows_window_after_query_drop, "[ROWS 2]"),
     mutants.keep_complete_keys_on_recycle: partial(check_cycle_migration, 579),
     mutants.skip_view_recall: partial(check_sharing, 0),
-    mutants.read_moved_rows_in_views: partial(check_sharing, 0),
+    mutants.read_moved_rows_in_views: partial(check_sharing, 4),
     mutants.drop_rows_in_heap_compaction: partial(check_operators, 33),
     mutants.skip_sequence_queue_rebuild: partial(check_operators, 1),
     mutants.skip_complete_rows_renumbering: partial(check_partitioned_theta_migration, 65),

@@ -28,7 +28,7 @@ class Described:
 
 
 def describe(pushes: int, names: tuple[str, ...] = ("pairs",)) -> dict[str, Any]:
-    """The description of a cell whose engine got some pushes; all of `names` share a join."""
+    """The description of a cell whose engine got some pushes; all of `names` read a node of the join of triples."""
     engine = build_engine()
     for name in names[1:]:
         engine.query(name, engine.queries["pairs"].text)
@@ -73,8 +73,8 @@ def test_cell_with_other_queries_does_not_count() -> None:
     old, new = describe(1), describe(1, ("pairs", "more"))
     merged = merge_cells(Described("pairs", "triples", "large", "counts", "more"), [old, new], {})
     assert "more" in [query.name for query in merged.queries]
-    join = next(each for each in merged.operators if each.id == "pairs: join")
-    assert join.rows_out == next(each["rows_out"] for each in new["operators"] if each["id"] == "pairs: join")
+    join = next(each for each in merged.operators if each.id == "triples: join (a b)")
+    assert join.rows_out == next(each["rows_out"] for each in new["operators"] if each["id"] == join.id)
 
 
 def test_slices_of_cells_are_added_up() -> None:
@@ -85,7 +85,7 @@ def test_slices_of_cells_are_added_up() -> None:
     both = zip(one["slices"]["pairs"]["rows"], other["slices"]["pairs"]["rows"], strict=True)
     expected = [first[place] + second[place] for first, second in both]
     assert [int(row[place]) for row in found["rows"]] == expected
-    assert merge_slices([one, other], "triples") is None
+    assert merge_slices([one, other], "counts") is None
 
 
 def test_latest_rows_of_cells_stand_together() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from frame_support import explain_frame, write_results
+from inspect_spark import count_sources_by_session
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import window
 from spark_support import write_file
@@ -222,21 +223,13 @@ def test_session_with_settings_is_used(spark: Any, tmp_path: Path) -> None:
     assert ps.sql(suited, PAIRS, cells=2, **read_streams(suited, tmp_path)).sparkSession is not suited
 
 
-def list_source_sessions(frame: Any) -> list[Any]:
-    """The sessions of the file sources in the plan of a streaming DataFrame."""
-    found = frame._jdf.queryExecution().analyzed().collectLeaves()
-    leaves = [found.apply(place) for place in range(found.size())]
-    return [leaf.dataSource().sparkSession() for leaf in leaves if leaf.nodeName() == "StreamingRelation"]
-
-
 def test_file_sources_move_to_session_of_frame(spark: Any, tmp_path: Path) -> None:
     """Sources below other operators too; the user's DataFrame keeps its own, and so may be started beside the frame."""
     frames = read_streams(spark, tmp_path)
     both = frames["t"].frame.where("value > 0").union(frames["h"].frame)
     found = ps.sql(spark, PAIRS, cells=2, t=ps.timed(both, "ts"), h=frames["h"])
-    own = found.sparkSession._jsparkSession
-    assert [session.equals(own) for session in list_source_sessions(found)] == [True] * 3
-    assert [session.equals(spark._jsparkSession) for session in list_source_sessions(both)] == [True] * 2
+    assert count_sources_by_session(found, [found.sparkSession, spark]) == [3, 0]
+    assert count_sources_by_session(both, [found.sparkSession, spark]) == [0, 2]
 
 
 def test_frame_session_has_all_settings(spark: Any, tmp_path: Path) -> None:

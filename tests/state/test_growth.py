@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from penstock.state import ChainIndex, CodeTable, HeldBytes, grow_array
+from penstock.state import ChainIndex, CodeTable, HeldBytes, grow_array, release_unused
 
 LARGE = 1 << 22
+
+
+@pytest.fixture(autouse=True)
+def _no_free_memory() -> None:
+    """Free memory of other tests would be used again, and written as zeros."""
+    release_unused()
 
 
 def test_pages_that_are_not_written_take_no_memory() -> None:

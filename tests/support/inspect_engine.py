@@ -141,7 +141,7 @@ def deliver_decisions(engine: ps.Engine, decisions: Sequence[Decision]) -> None:
 
 def stored_batches(arc: Buffer) -> int:
     """How many batches an arc still holds for its readers."""
-    return len(arc._batches)
+    return len(arc.held_batches)
 
 
 def forecast_results(engine: ps.Engine, data: Mapping[str, pa.Table], *, width: int, room: float) -> float:

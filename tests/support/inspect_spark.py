@@ -80,3 +80,11 @@ def measure_heap(spark: Any) -> int:
 def cached_bytes(cache: CellCache) -> list[int]:
     """What the engines of a cache hold, the least recently used first."""
     return [item.held for item in cache._items.values()]
+
+
+def count_sources_by_session(frame: Any, sessions: Sequence[Any]) -> list[int]:
+    """By session, how many file sources in the plan of a streaming DataFrame belong to it."""
+    found = frame._jdf.queryExecution().analyzed().collectLeaves()
+    leaves = [found.apply(place) for place in range(found.size())]
+    owners = [leaf.dataSource().sparkSession() for leaf in leaves if leaf.nodeName() == "StreamingRelation"]
+    return [sum(bool(owner.equals(session._jsparkSession)) for owner in owners) for session in sessions]

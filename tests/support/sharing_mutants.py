@@ -106,7 +106,7 @@ BOUND_MUTANTS = (
     Mutant(SharedNeeds, "_combine_family", _test_first_bound, (0, 1, 2)),
     Mutant(SharedNeeds, "_combine_family", _test_narrowest_bounds, (0, 1, 2)),
     Mutant(SharedNeeds, "_combine_family", _test_one_shape, (2, 4, 5)),
-    Mutant(SharedNeeds, "_combine_family", _drop_overflows, (19,)),
+    Mutant(SharedNeeds, "_combine_family", _drop_overflows, (9, 49)),
 )
 """Detected by `bound_runs.check_bounds`."""
 
