@@ -14,6 +14,7 @@ from functools import reduce
 from penstock.cql import Query, QueryBody, is_by_value
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_order import choose_tree
+from penstock.plan.merged_subqueries import merge_subqueries
 from penstock.plan.part import PlanPart, map_parts
 from penstock.plan.query import DifferencePart, JoinPart, SetOperationPart, UnionPart
 from penstock.plan.shapes import replan
@@ -34,15 +35,16 @@ class PlanningContext:
 
 def plan_query(query: Query, context: PlanningContext) -> PlanPart:
     """The plan of a query: of its body, and by value if its rows are ranked."""
-    part = plan_body(query.body, context)
+    part = plan_body(query.body, context, merge=query.emit != "close")
     if query.emit == "close" or not is_by_value(query.body):
         return part
     return SetOperationPart("by value", (part,), tuple((item.name, item.expr.type) for item in query.body.items))
 
 
-def plan_body(body: QueryBody, context: PlanningContext) -> PlanPart:
-    """The plan of a body."""
-    return reduce(lambda part, rule: rule(part, context), PLAN_RULES, Translation(context.stream_ranks).translate(body))
+def plan_body(body: QueryBody, context: PlanningContext, *, merge: bool = True) -> PlanPart:
+    """The plan of a body. `merge`: plain subqueries are merged; of rows that are final, each is told apart."""
+    part = Translation(context.stream_ranks).translate(merge_subqueries(body) if merge else body)
+    return reduce(lambda part, rule: rule(part, context), PLAN_RULES, part)
 
 
 def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:

@@ -27,7 +27,7 @@ from penstock.state import RowsWindow
 class Mutant:
     """A broken method, and the seeds of runs of which at least one must fail with it."""
 
-    owner: type
+    owner: Any
     method: str
     broken: Any
     seeds: tuple[int, ...]
