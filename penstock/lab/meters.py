@@ -1,7 +1,8 @@
 """Meters for CPU time and memory of processes, and for the micro-batches of streaming queries on local Spark.
 
 Spark works in a Java process and in Python workers. They are descendants of this process, and /proc shows what each
-has used. A micro-batch has ended when its file is in the `commits` folder of the checkpoint.
+has used. A micro-batch has ended when its file is in the `commits` folder of the checkpoint, at the time of that file.
+What the measuring thread itself uses does not count.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -66,13 +67,14 @@ class Meter:
         self._ended_seconds = 0.0
 
     def read_usage(self) -> Usage:
+        """The usage so far, without that of the calling thread."""
         now = _list_descendants()
         for pid, before in self._seen.items():
             parent = now.get(before.parent)
             if pid not in now and (parent is None or not parent.waits_for_children):
                 self._ended_seconds += before.seconds
         self._seen = now
-        running = sum(process.seconds for process in now.values())
+        running = sum(process.seconds for process in now.values()) - time.thread_time()
         return Usage(self._ended_seconds + running, sum(process.resident_bytes for process in now.values()))
 
 
@@ -168,9 +170,9 @@ def measure_batches(
     while len(marks) < batches:
         done = min(_count_commits(place) for place in checkpoints)
         if done > len(marks):
-            now = time.perf_counter(), meter.read_usage()
-            marks += [now] * (done - len(marks))
-            peak = max(peak, now[1].resident_bytes)
+            usage = meter.read_usage()
+            marks += [(_find_commit_time(checkpoints, batch), usage) for batch in range(len(marks), done)]
+            peak = max(peak, usage.resident_bytes)
         if time.perf_counter() - checked > _CHECK_SECONDS:
             checked = time.perf_counter()
             failed = [error for query in queries if (error := query.exception()) is not None]
@@ -196,6 +198,17 @@ def _count_commits(checkpoint: Path) -> int:
     folder = checkpoint / "commits"
     names = os.listdir(folder) if folder.exists() else ()
     return max((int(name) + 1 for name in names if name.isdigit()), default=0)
+
+
+def _find_commit_time(checkpoints: Sequence[Path], batch: int) -> float:
+    """When the last of some queries had committed a micro-batch, or the oldest one since whose file is still there."""
+    return max(min(_list_commit_times(place, batch)) for place in checkpoints)
+
+
+def _list_commit_times(checkpoint: Path, first: int) -> Iterator[float]:
+    for path in (checkpoint / "commits").iterdir():
+        if path.name.isdigit() and int(path.name) >= first:
+            yield path.stat().st_mtime
 
 
 def measure_folder_bytes(folder: Path) -> int:

@@ -52,7 +52,7 @@ def test_cpu_of_ended_worker_counted_once(ignores: bool) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     working, ended = json.loads(done.stdout)
     assert working > 0.9
-    assert working <= ended < working + 0.9
+    assert working - 0.02 <= ended < working + 0.9  # the system counts in ticks of 0.01 s
 
 
 def test_batches_counted_after_spark_removed_old_files(tmp_path: Path) -> None:
