@@ -69,7 +69,7 @@ class ArrivedRows:
         """Feed the rows to their source, and the bad ones to the dead letters."""
         for columns, reason in self.rows.bad_rows:
             self.source.dead_letters.add(columns, reason)
-        self.source.feed(self.rows.times, self.rows.columns)
+        self.source.feed(self.rows.times, self.rows.columns, self.rows.scanned)
 
 
 class StreamRegistry:

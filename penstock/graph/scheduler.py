@@ -20,6 +20,8 @@ from penstock.graph.timestamps import can_idle, find_enabler, list_reached
 
 StepObserver = Callable[[Node, int], None]
 
+_KEPT_SETS = 256
+"""For how many sets of sources it is kept what they affect."""
 _HELD_TURNS = 16
 """An operator does not wait for more rows when so many turns of rows wait: buffers stay small."""
 
@@ -41,6 +43,16 @@ class _Topology:
     """The operators that can wait for a time that a source knows."""
     producers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By operator: those that it reads."""
+    _affected_by: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+    """Those that may have other work after some operators ran."""
+
+    def list_affected(self, ran: tuple[str, ...]) -> list[str]:
+        """The operators that may have other work after some sources ran."""
+        if ran not in self._affected_by:
+            if len(self._affected_by) > _KEPT_SETS:
+                self._affected_by.clear()
+            self._affected_by[ran] = list(dict.fromkeys(state for each in ran for state in self.affected[each]))
+        return self._affected_by[ran]
 
     @classmethod
     def from_graph(cls, graph: Graph) -> _Topology:
@@ -89,8 +101,8 @@ class GraphScheduler:
         if refresh:
             self._refresh_all()
         else:
-            checks, affected = self._topology.work_checks, self._topology.affected
-            self._ready = {state for state in set().union(*map(affected.__getitem__, self.ran)) if checks[state]()}
+            checks = self._topology.work_checks
+            self._ready = {state for state in self._topology.list_affected(tuple(self.ran)) if checks[state]()}
         state = self._choose_ready()
         while state is not None:
             self._execute(self._graph[state])

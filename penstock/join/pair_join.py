@@ -37,7 +37,7 @@ _FEW_PROBES = 256
 """Up to here two ranges on different columns are tested on every pair of a probe and a leaf row, exactly."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ChainProbe:
     """Rows of one child that look for partners in the chains of the other."""
 
@@ -113,10 +113,10 @@ class PairJoin:
         """Blocks of new rows, read from chain indexes in compiled loops. Small results of all probes are one block."""
         buffer = self._context.probe_buffer
         out, codes_out = buffer.get_row_buffer(len(self._plan.aliases)), buffer.code_buffer
-        found = 0
+        found, key = 0, self._plan.key
         for probe in probes:
             rows, ids_first = probe.rows, probe.side is self._left
-            line, codes = self._find_codes(probe)
+            line, codes = probe.side.find_codes(key[0]) if len(key) == 1 else self._encode_keys(probe)
             given = np.ascontiguousarray(rows.ids), rows.born, rows.dies
             at, row = 0, NONE
             while True:
@@ -133,12 +133,10 @@ class PairJoin:
         if found:
             yield self._copy_rows(out, found, probe)
 
-    def _find_codes(self, probe: _ChainProbe) -> KeyColumn:
-        """The key codes of some rows."""
-        key, side = self._plan.key, probe.side
-        if len(key) == 1:
-            return side.find_codes(key[0])
-        parts = [side.codes(id_, probe.rows) for id_ in key]
+    def _encode_keys(self, probe: _ChainProbe) -> KeyColumn:
+        """The codes of some rows for a key of several classes."""
+        key = self._plan.key
+        parts = [probe.side.codes(id_, probe.rows) for id_ in key]
         return NONE, self._context.keys.encode(key, parts, len(probe.rows), insert=False)
 
     def _copy_rows(self, out: RowLines, found: int, probe: _ChainProbe) -> JoinRows:

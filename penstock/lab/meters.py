@@ -22,7 +22,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _POLL_SECONDS = 0.02
 _CHECK_SECONDS = 1.0
-"""How often queries are asked for errors. Every question takes about a millisecond of Java and of Python."""
+"""How often memory is read, and queries are asked for errors, which takes some milliseconds of Java and of Python."""
 _TIMEOUT_SECONDS = 900
 _EXECUTOR_ID = b"--executor-id"
 
@@ -163,30 +163,31 @@ def measure_batches(
     queries: Sequence[MeteredQuery], checkpoints: Sequence[Path], batches: int, warm_batches: int
 ) -> BatchCosts:
     """Wait until every checkpoint has `batches` micro-batches; the first `warm_batches` of them do not count."""
-    marks: list[tuple[float, Usage]] = []
+    times: list[float] = []
     meter = Meter()
+    usage = warm = meter.read_usage()
     peak = 0
     begun = checked = time.perf_counter()
-    while len(marks) < batches:
-        done = min(_count_commits(place) for place in checkpoints)
-        if done > len(marks):
-            usage = meter.read_usage()
-            marks += [(_find_commit_time(checkpoints, batch), usage) for batch in range(len(marks), done)]
+    while len(times) < batches:
+        known, done = len(times), min(_count_commits(place) for place in checkpoints)
+        times += [_find_commit_time(checkpoints, batch) for batch in range(known, done)]
+        ends = known < warm_batches <= done or done >= batches
+        if ends or time.perf_counter() - checked > _CHECK_SECONDS:
+            checked, usage = time.perf_counter(), meter.read_usage()
+            warm = usage if known < warm_batches else warm
             peak = max(peak, usage.resident_bytes)
-        if time.perf_counter() - checked > _CHECK_SECONDS:
-            checked = time.perf_counter()
             failed = [error for query in queries if (error := query.exception()) is not None]
             if failed:
                 raise failed[0]
         if time.perf_counter() - begun > _TIMEOUT_SECONDS:
-            raise TimeoutError(f"only {len(marks)} of {batches} micro-batches in {_TIMEOUT_SECONDS} s")
+            raise TimeoutError(f"only {len(times)} of {batches} micro-batches in {_TIMEOUT_SECONDS} s")
         time.sleep(_POLL_SECONDS)
-    times = [mark[0] for mark in marks[warm_batches - 1 : batches]]
+    times = times[warm_batches - 1 : batches]
     steps = sorted(after - before for before, after in pairwise(times))
     return BatchCosts(
         batches - warm_batches,
         times[-1] - times[0],
-        marks[batches - 1][1].seconds - marks[warm_batches - 1][1].seconds,
+        usage.seconds - warm.seconds,
         peak / 2**20,
         1000 * steps[len(steps) // 2],
         sum(measure_folder_bytes(place) for place in checkpoints),

@@ -15,6 +15,8 @@ from penstock.expr import is_instant, try_cast
 from penstock.ops.notices import guess_tick_unit
 from penstock.state import FOREVER, I64, Mask, flatten_column, scan_times, to_ticks
 
+TimeScan = tuple[int, int, bool]
+"""The oldest and the newest of some times, and whether they ascend."""
 _INTEGER_DIGITS = 20
 """Digits of the largest integers."""
 
@@ -172,6 +174,8 @@ class SplitRows:
     times: I64
     columns: Mapping[str, pa.Array]
     bad_rows: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
+    scanned: TimeScan | None = None
+    """What is known of the times."""
 
 
 def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | None) -> SplitRows:
@@ -186,7 +190,8 @@ def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | N
             bad.append((_filter_rows(columns, ~valid), _explain_null(stream, name)))
             columns = _filter_rows(columns, valid)
     times = to_ticks(columns[stream.time])
-    (_, newest, _), end = scan_times(times), int(FOREVER)
+    scanned, end = scan_times(times), int(FOREVER)
+    newest = scanned[1]
     limit = end if now is None or stream.ahead is None else now + stream.ahead
     if newest == end:
         bad.append((_filter_rows(columns, times == end), f"{stream.time} is the end of time"))
@@ -196,7 +201,7 @@ def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | N
         reason = f"{stream.time} is more than {ahead} ahead of the clock"
         bad.append((_filter_rows(columns, times > limit), reason))
         columns, times = _filter_rows(columns, times <= limit), times[times <= limit]
-    return SplitRows(times, columns, tuple(bad))
+    return SplitRows(times, columns, tuple(bad), None if newest == end or newest > limit else scanned)
 
 
 def _explain_null(stream: Stream, name: str) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.cql import Stream
 from penstock.ops.changelog import as_batch, as_table
+from penstock.ops.ingest import TimeScan
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.protocol import Changes, Outlet, SavedState, StreamRows, as_stream_rows, concat
 from penstock.ops.rejects import RejectedRows
@@ -49,11 +50,11 @@ class SourceOperator:
         """Where it writes its rows."""
         return self._outlet
 
-    def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        """Take in rows as they arrive, in any order."""
+    def feed(self, times: I64, columns: Mapping[str, pa.Array], scanned: TimeScan | None = None) -> None:
+        """Take in rows as they arrive, in any order. `scanned`: what is known of their times."""
         first, self.arrival_count = self.arrival_count, self.arrival_count + times.size
         batch = StreamRows(times, columns, None, np.arange(first, self.arrival_count))
-        oldest, newest, ascending = scan_times(times)
+        oldest, newest, ascending = scanned or scan_times(times)
         if oldest < self.frontier:
             late = mark_late(times, self.frontier)
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
@@ -173,11 +174,12 @@ class ClockedSource(SourceOperator):
         self._clock = clock
         self._last_arrival = clock()
 
-    def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
+    def feed(self, times: I64, columns: Mapping[str, pa.Array], scanned: TimeScan | None = None) -> None:
         self._last_arrival = self._clock()
         if self.stream.timestamps == "internal":
             times, columns = self._stamp(columns)
-        super().feed(times, columns)
+            scanned = None
+        super().feed(times, columns, scanned)
 
     def run(self, budget: int) -> int:
         if not self.has_work():
@@ -203,7 +205,7 @@ class ClockedSource(SourceOperator):
 class LatentSource(ClockedSource):
     """A stream whose rows are stamped when they are released, as many as fit in a turn."""
 
-    def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
+    def feed(self, times: I64, columns: Mapping[str, pa.Array], scanned: TimeScan | None = None) -> None:  # noqa: ARG002
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
         if times.size:

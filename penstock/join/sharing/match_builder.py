@@ -16,7 +16,9 @@ from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.tree import JoinTree
 from penstock.plan import RowCounts, SubPlan
-from penstock.state import U8, Mask
+from penstock.state import I64, U8, Mask
+
+_NO_AGES: Mapping[str, I64] = {}
 
 
 class MatchBuilder:
@@ -75,7 +77,9 @@ class MatchBuilder:
         origin = self._describe_origin(tree, part, scope)
         names = self._shown_columns if scope is None else [named for named in self._shown_columns if named[0] in ids]
         late = reduce(np.minimum, counted) if counted else None
-        ages = {alias: stores[alias].count_newer_until(ids[alias], rows.born) for alias in self._several_counts}
+        ages: Mapping[str, I64] = _NO_AGES
+        if self._several_counts:
+            ages = {alias: stores[alias].count_newer_until(ids[alias], rows.born) for alias in self._several_counts}
         return MatchBatch(rows, late, ages, PayloadView(ids, stores, names), membership, origin, bits)
 
     def _describe_origin(self, tree: JoinTree, part: SubPlan, scope: frozenset[str] | None) -> MatchOrigin:
