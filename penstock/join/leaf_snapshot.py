@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.join.leaf_store import LeafStore
-from penstock.state import KeySpace, RowsWindow
+from penstock.state import FOREVER, KeySpace, RowsWindow
 
 
 def dump_leaf(store: LeafStore, keys: KeySpace, bound: int, end: int | None = None) -> pa.Table:
@@ -47,5 +47,5 @@ def restore_leaf(store: LeafStore, keys: KeySpace, table: pa.Table, column_gaps:
     if isinstance(store.late_ends, RowsWindow):
         partition = [columns[f"column {name}"] for name in store.partition]
         parts = store.late_ends.encode_partitions(partition, born.size)
-        store.late_ends.restore(parts, columns["_age"].to_numpy(), first)
+        store.late_ends.restore(parts, columns["_age"].to_numpy(), first, dies == FOREVER)
     store.gaps.restore({name: time for name, time in column_gaps.items() if name in store.rows.columns})

@@ -263,7 +263,7 @@ class LeafStore:
         if kept.size:
             self.indexes.add_rows(first)
         if self.late_ends is not None:
-            self.late_ends.renumber(kept, first)
+            self.late_ends.renumber(kept, first, ring_read(self.rows.dies, first, self.rows.end) == FOREVER)
         self.end_batch()
         self.expiry.mark_compacted(self.rows)
         change = Renumbering(kept, first)
@@ -303,7 +303,7 @@ class LeafStore:
         dies = np.where(wanted == NO_INTEREST, ALWAYS, dies)
         ring_write(self.rows.dies, self.rows.base, dies)
         if self.late_ends is not None:
-            self.late_ends.keep_only(ids[dies > ALWAYS])
+            self.late_ends.keep_only(ids[dies == FOREVER])
         self.expiry.restart(dies)
 
     def update_plan(self, plan: LeafPlan) -> None:

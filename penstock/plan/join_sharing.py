@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import permutations, product
+from itertools import chain, permutations, product
+from math import factorial, prod
 
 from penstock.cql import UNBOUNDED, Range, Source, Stream, Subquery
 from penstock.expr import Column, Expr, calls_user_function, find_columns, rewrite
@@ -26,6 +27,9 @@ from penstock.plan.query import GroupPart, JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
 UNLIMITED = 2**63 - 1
+
+_MOST_RENAMINGS = 720
+"""As many ways to pair the items of two joins are tried at most: six items of one stream."""
 
 RowCounts = tuple[tuple[str, int], ...]
 """By alias, the number of tuples of a row-counted window."""
@@ -197,12 +201,18 @@ def _compute_signature(source: Source) -> tuple[object, ...]:
 
 
 def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
-    """All ways to pair items with equal signatures: one way, unless a stream is joined with itself."""
+    """All ways to pair items with equal signatures: one way, unless a stream is joined with itself.
+
+    If that are very many, items are paired in their order.
+    """
     if Counter(map(_compute_signature, part)) != Counter(map(_compute_signature, host)):
         return
     signatures = list(dict.fromkeys(map(_compute_signature, part)))
     ours = [[source.alias for source in part if _compute_signature(source) == each] for each in signatures]
     theirs = [[source.alias for source in host if _compute_signature(source) == each] for each in signatures]
+    if prod(factorial(len(names)) for names in theirs) > _MOST_RENAMINGS:
+        yield dict(zip(chain(*ours), chain(*theirs), strict=True))
+        return
     for choice in product(*(permutations(names) for names in theirs)):
         pairs = (zip(mines, others, strict=True) for mines, others in zip(ours, choice, strict=True))
         yield {mine: other for each in pairs for mine, other in each}

@@ -6,8 +6,10 @@ i in place of the columns of v. The join of all items has free ordering then, de
 other queries can share it.
 
 A subquery stays apart if it groups, sorts or removes rows, if it is a view (other queries read it too), if it is read
-more than once, or if it calls functions of users, which would be called more often. FRESHNESS keeps the subqueries of
-its SELECT apart: it says which joins may lose rows.
+more than once, or if functions of users are called in it, or in conditions over its rows: they would be called more
+often, and with other rows. It also stays apart if it joins a static table and another item is joined with it: the table
+may be replaced, and its rows are those of the instant at which a row of the subquery is born. FRESHNESS keeps the
+subqueries of its SELECT apart: it says which joins may lose rows.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 
 from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, SetOperation, Source, Stream, Subquery, View
 from penstock.expr import HIDDEN, Column, Expr, calls_user_function, find_aliases, find_columns, rewrite
@@ -91,9 +94,11 @@ class _Merger:
         if select.sequence is not None or any(map(_is_bound, select.sources)):
             return None
         inner = query.body
-        if isinstance(inner, Select) and _is_plain(inner) and _has_single_terms(inner, source.alias, select):
-            return inner
-        return None
+        if not isinstance(inner, Select) or not _is_plain(inner) or _reads_by_function(source.alias, select):
+            return None
+        if len(select.sources) > 1 and any(each.is_table for each in inner.sources):
+            return None
+        return inner if _has_single_terms(inner, source.alias, select) else None
 
 
 def _is_bound(source: Source) -> bool:
@@ -113,6 +118,11 @@ def _is_plain(inner: Select) -> bool:
     )
 
 
+def _reads_by_function(alias: str, select: Select) -> bool:
+    """Whether a condition calls a function of users over columns of an item: only its rows are passed then."""
+    return any(calls_user_function(expr) and alias in find_aliases(expr) for expr in select.where)
+
+
 def _has_single_terms(inner: Select, alias: str, select: Select) -> bool:
     """Whether the columns in conditions are of one item each: an equality of a sum over two items would be no key."""
     read = {column.name for expr in select.where for column in find_columns(expr) if column.alias == alias}
@@ -125,6 +135,15 @@ def _list_names(alias: str, inner: Select) -> dict[str, str]:
         return {inner.sources[0].alias: alias}
     names = (source.alias for source in inner.sources)
     return {name: f"{alias}.{name.removeprefix(HIDDEN)}" if name.startswith(HIDDEN) else name for name in names}
+
+
+def _find_free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number if another item has it; it is taken from then on."""
+    free = next(
+        each for each in chain((name,), (f"{name}{number}" for number in count(2))) if each.casefold() not in taken
+    )
+    taken.add(free.casefold())
+    return free
 
 
 @dataclass(frozen=True)
@@ -141,25 +160,27 @@ class _Merge:
             sources=tuple(source for outer in select.sources for source in self._list_sources(outer)),
             where=(*self._list_conditions(), *map(self._read, select.where)),
             items=tuple(SelectItem(item.name, self._read(item.expr)) for item in select.items),
-            group_by=None if select.group_by is None else tuple(map(self._read, select.group_by)),
+            group_by=None if select.group_by is None else tuple(dict.fromkeys(map(self._read, select.group_by))),
             having=None if select.having is None else self._read(select.having),
         )
 
     @cached_property
     def _names(self) -> dict[str, dict[str, str]]:
         """By alias of a subquery, the names of its items in the merged SELECT: see `_list_names`."""
-        kept = (outer.alias for outer in self.select.sources if outer.alias not in self.merged)
+        kept = [outer.alias for outer in self.select.sources if outer.alias not in self.merged]
         short = {outer: _list_names(outer, inner) for outer, inner in self.merged.items()}
-        taken = Counter(
+        wanted = Counter(
             name.casefold() for name in (*kept, *(name for each in short.values() for name in each.values()))
         )
-        return {
-            outer: {
-                alias: name if taken[name.casefold()] == 1 else f"{outer}.{alias.removeprefix(HIDDEN)}"
-                for alias, name in each.items()
-            }
-            for outer, each in short.items()
-        }
+        taken = {*wanted}
+        names: dict[str, dict[str, str]] = {outer: {} for outer in short}
+        for outer, each in short.items():
+            for alias, name in each.items():
+                single = wanted[name.casefold()] == 1
+                names[outer][alias] = (
+                    name if single else _find_free_name(f"{outer}.{alias.removeprefix(HIDDEN)}", taken)
+                )
+        return names
 
     @cached_property
     def _columns(self) -> dict[tuple[str, str], Expr]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from penstock.plan.explain import ExplainNode, Properties, describe_join, format
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.part import PlanPart, ShapeQueue, walk_parts, walk_planned_parts
 from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.tree import PlanShape, parse_tree
+from penstock.plan.tree import PlanShape, parse_aliases, parse_tree
 
 Outputs = tuple[tuple[str, Expr], ...]
 
@@ -310,11 +309,7 @@ def find_distortion(part: PlanPart) -> str | None:
 def _matches_shapes(part: PlanPart, shapes: Iterable[str]) -> bool:
     """Whether the next shapes are over the streams of this part."""
     pairs = zip(list_planned_joins(part), shapes, strict=False)
-    return all({name.casefold() for name in join.graph.aliases} == _parse_aliases(shape) for join, shape in pairs)
-
-
-def _parse_aliases(shape: str) -> set[str]:
-    return {word.casefold() for word in re.findall(r"[^\s(),{}]+", shape)}
+    return all({name.casefold() for name in join.graph.aliases} == parse_aliases(shape) for join, shape in pairs)
 
 
 # ── explain ──────────────────────────────────────────────────────────────────────────────────────────────────────────

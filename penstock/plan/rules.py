@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from penstock.cql import Query, QueryBody, is_by_value
+from penstock.errors import QueryError
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_order import choose_tree
 from penstock.plan.merged_subqueries import merge_subqueries
@@ -42,8 +43,25 @@ def plan_query(query: Query, context: PlanningContext) -> PlanPart:
 
 
 def plan_body(body: QueryBody, context: PlanningContext, *, merge: bool = True) -> PlanPart:
-    """The plan of a body. `merge`: plain subqueries are merged; of rows that are final, each is told apart."""
-    part = Translation(context.stream_ranks).translate(merge_subqueries(body) if merge else body)
+    """The plan of a body. `merge`: plain subqueries are merged; of rows that are final, each is told apart.
+
+    A given plan that has the subqueries as items keeps them apart.
+    """
+    if not merge:
+        return _apply_rules(body, context)
+    try:
+        return _apply_rules(merge_subqueries(body), context)
+    except QueryError as error:
+        if context.plan is None or error.condition not in ("PLAN_COUNT", "PLAN_MISFIT"):
+            raise
+        try:
+            return _apply_rules(body, context)
+        except QueryError:
+            raise error from None
+
+
+def _apply_rules(body: QueryBody, context: PlanningContext) -> PlanPart:
+    part = Translation(context.stream_ranks).translate(body)
     return reduce(lambda part, rule: rule(part, context), PLAN_RULES, part)
 
 

@@ -11,12 +11,17 @@ from typing import overload
 from penstock.errors import InternalError, QueryError
 
 
+def _quote_alias(alias: str) -> str:
+    """An alias as a plan string has it: in backticks if it has blanks or signs of a plan."""
+    return f"`{alias}`" if re.search(r"[\s(),{}]", alias) else alias
+
+
 @dataclass(frozen=True)
 class Leaf:
     alias: str
 
     def __str__(self) -> str:
-        return self.alias
+        return _quote_alias(self.alias)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Eddy:
     aliases: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{{{' '.join(self.aliases)}}}"
+        return f"{{{' '.join(map(_quote_alias, self.aliases))}}}"
 
 
 Tree = Leaf | JoinPair
@@ -112,7 +117,7 @@ def build_right_deep(aliases: Sequence[str]) -> Tree:
     return reduce(lambda tree, leaf: JoinPair(leaf, tree), trees)
 
 
-_TOKEN = re.compile(r"\s*(?:([(),])|([^\s(),]+))")
+_TOKEN = re.compile(r"\s*(?:([(),])|`([^`]+)`|([^\s(),]+))")
 
 
 def parse_tree(text: str, aliases: Sequence[str]) -> PlanShape:
@@ -168,7 +173,13 @@ def _parse_groups(text: str, aliases: Sequence[str]) -> Tree:
 def _tokenize(text: str, aliases: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not isinstance(text, str):
         raise _make_misfit_error(repr(text), aliases, "it is not a text")
-    if "{" in text or "}" in text:
-        raise _make_misfit_error(text, aliases, "braces must enclose all streams or none")
     for match in _TOKEN.finditer(text):
-        yield match[1] or "", match[2] or ""
+        if match[3] and ("{" in match[3] or "}" in match[3]):
+            raise _make_misfit_error(text, aliases, "braces must enclose all streams or none")
+        yield match[1] or "", match[2] or match[3] or ""
+
+
+def parse_aliases(text: str) -> set[str]:
+    """The case-folded aliases in a plan string, whatever its groups are."""
+    words = (match[2] or match[3] for match in _TOKEN.finditer(text.replace("{", " ").replace("}", " ")))
+    return {word.casefold() for word in words if word}

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.alloc import allocate
+from penstock.state.code_set import Mask
 from penstock.state.columns import ring_resize, ring_take, ring_write
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
 from penstock.state.key_space import KeySpace
@@ -44,8 +45,8 @@ class LateEnds(ABC):
         """The rings of the leaf have another capacity and hold the rows from `base` to before `end`."""
 
     @abstractmethod
-    def renumber(self, kept: I64, first: int) -> None:
-        """The rows `kept` become first, first + 1, …; all others are removed."""
+    def renumber(self, kept: I64, first: int, living: Mask) -> None:
+        """The rows `kept` become first, first + 1, …; all others are removed. `living`: which have not ended."""
 
     @abstractmethod
     def keep_only(self, ids: I64) -> None:
@@ -79,7 +80,7 @@ class AnnouncedEnds(LateEnds):
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._numbers = ring_resize(self._numbers, capacity, base, end)
 
-    def renumber(self, kept: I64, first: int) -> None:
+    def renumber(self, kept: I64, first: int, living: Mask) -> None:  # noqa: ARG002 - it knows which have ended
         numbers = ring_take(self._numbers, kept)
         mapped = self._rows.pop(numbers) >= 0  # a row that has ended may not be purged yet
         self._rows.clear()
@@ -141,10 +142,9 @@ class RowsWindow(LateEnds):
         self._position = ring_resize(self._position, capacity, base, end)
         self._successor = ring_resize(self._successor, capacity, base, end)
 
-    def renumber(self, kept: I64, first: int) -> None:
-        """The rows `kept` become first, first + 1, …; all others are removed."""
+    def renumber(self, kept: I64, first: int, living: Mask) -> None:
         mask = self._partitions.size - 1
-        self._relink(self._partitions[kept & mask], self._position[kept & mask], first)
+        self._relink(self._partitions[kept & mask], self._position[kept & mask], first, living)
 
     def count_newer(self, ids: I64) -> I64:
         """How many tuples of its partition arrived after each row: a snapshot saves this."""
@@ -174,17 +174,17 @@ class RowsWindow(LateEnds):
         row_dies[ids[~stays] & (row_dies.size - 1)] = ALWAYS
         self.keep_only(ids[stays])
 
-    def restore(self, parts: I32, ages: I64, first: int) -> None:
-        """Enter rows of a snapshot as first, first + 1, …"""
-        self._relink(parts, self._counts[parts] - ages - 1, first)
+    def restore(self, parts: I32, ages: I64, first: int, living: Mask) -> None:
+        """Enter rows of a snapshot as first, first + 1, … `living`: which have not ended."""
+        self._relink(parts, self._counts[parts] - ages - 1, first, living)
 
-    def _relink(self, parts: I32, position: I64, first: int) -> None:
+    def _relink(self, parts: I32, position: I64, first: int, living: Mask) -> None:
         ring_write(self._partitions, first, parts)
         ring_write(self._position, first, position)
-        self.keep_only(np.arange(first, first + parts.size))
+        self.keep_only(first + np.flatnonzero(living))
 
     def keep_only(self, ids: I64) -> None:
-        """Keep only these rows, in order, in the queues. Other rows are freed and count as not stored."""
+        """Keep only these rows, in order, in the queues: rows that have not ended, so that each ends once."""
         self._oldest.fill(NONE)
         self._newest.fill(NONE)
         mask = self._partitions.size - 1

@@ -114,6 +114,29 @@ def test_windows_of_rows_that_need_joins_of_their_own(other: str) -> None:
     assert joins(eng) == 2
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_wider_window_of_rows_of_partitions_added_later(share: bool) -> None:
+    """Rows that have left the smaller window are not counted for the larger one, which would never end later rows."""
+    eng = ps.Engine(share=share)
+    for stream in "AB":
+        eng.stream(stream, {"ts": "bigint", "k": "bigint"}, time="ts")
+
+    def push(time: int, keys: list[int]) -> None:
+        times = list(range(time, time + len(keys)))
+        eng.push({"A": {"ts": times, "k": keys}}, dict.fromkeys("AB", time + len(keys)))
+
+    text = "SELECT a.ts AS a FROM A [PARTITION BY k ROWS {}] a, B [PARTITION BY k ROWS 1] b WHERE a.k = b.k"
+    eng.query("p", text.format(1))
+    push(1, [9, 0, 0])
+    eng.query("q", text.format(5))
+    push(4, [9] * 6)
+    push(10, [7] * 60)
+    push(70, [0] * 12)
+    found = eng.push({"B": {"ts": [90], "k": [0]}}, {"A": 91, "B": 91})
+    assert sorted(row["a"] for row in found["q"].to_pylist()) == [77, 78, 79, 80, 81]
+    assert [row["a"] for row in found["p"].to_pylist()] == [81]
+
+
 def test_plain_query_does_not_wait_for_aggregate() -> None:
     """One join gives a pair to the plain query at once, and to the aggregate when its instant is complete."""
     eng = engine()

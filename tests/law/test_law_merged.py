@@ -6,6 +6,7 @@ More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest -n auto tests
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +15,80 @@ from law_support import BATCHES, CHUNKS, STATES, check_case, check_fails, list_s
 from merge_mutants import MERGE_MUTANTS
 from sharing_mutants import Mutant
 
+import penstock as ps
 from penstock.testing import difference, expected_by_duckdb
 from penstock.testing.relation_cases import random_relations_case
+
+
+def test_group_by_columns_that_are_one_expression() -> None:
+    engine = _make_engine()
+    engine.query("q", "SELECT p, q, COUNT(*) AS n FROM (SELECT x AS p, x AS q FROM A [RANGE 9]) AS v GROUP BY p, q")
+    found = engine.push({"A": [{"ts": 1, "k": 1, "x": 5, "y": 1}]}, {"A": 3})["q"]
+    assert found.to_pylist() == [{"p": 5, "q": 5, "n": 1, "_ts": 1}]
+
+
+def test_replaced_table_in_a_subquery() -> None:
+    """A row of the subquery has the row of the table that it had when it was born."""
+    engine = make_engine()
+    for name in "AC":
+        engine.stream(name, {"ts": "bigint", "k": "bigint"}, time="ts")
+    engine.table("T", {"k": [1], "n": ["old"]})
+    inner = "SELECT a.k, t.n FROM A [RANGE 100] AS a, T AS t WHERE a.k = t.k"
+    engine.query("q", f"SELECT v.n FROM ({inner}) AS v, C [RANGE 100] AS c WHERE v.k = c.k")
+    engine.push({"A": {"ts": [1], "k": [1]}}, {"A": 3, "C": 3})
+    engine.table("T", {"k": [1], "n": ["new"]})
+    found = engine.push({"C": {"ts": [5], "k": [1]}}, {"A": 9, "C": 9})["q"]
+    assert found.to_pylist() == [{"n": "old", "_ts": 5}]
+
+
+def test_user_function_gets_rows_of_the_subquery_only() -> None:
+    """It raises for a row that the subquery does not have."""
+    engine = _make_engine()
+    passed: list[int] = []
+
+    def halve(values: pa.Array) -> pa.Array:
+        passed.extend(values.to_pylist())
+        return pa.array([10 // value for value in values.to_pylist()], pa.int64())
+
+    engine.function("f", halve, returns="bigint")
+    inner = "SELECT a.x, a.k FROM A [RANGE 9] AS a, B [RANGE 7] AS b WHERE a.k = b.k"
+    engine.query("q", f"SELECT v.x FROM ({inner}) AS v, C [RANGE 9] AS c WHERE c.k = v.k AND f(v.x) = 2")
+    ones = {"ts": [1], "k": [2], "x": [1], "y": [1]}
+    rows = {"A": {"ts": [1, 1], "k": [1, 2], "x": [0, 5], "y": [1, 1]}, "B": ones, "C": ones}
+    found = engine.push(rows, dict.fromkeys("ABC", 5))["q"]
+    assert (found.to_pylist(), set(passed)) == ([{"x": 5, "_ts": 1}], {5})
+
+
+def test_names_of_items_are_free_and_written_in_plans() -> None:
+    """Items of subqueries beside quoted names with dots and blanks; the plan is read again by a restore."""
+    engine = _make_engine()
+    inner = "SELECT a.x, b.y, a.k FROM A [RANGE 9] AS a, B [RANGE 7] AS b WHERE a.k = b.k"
+    others = "C [RANGE 3] AS `v.a`, A [RANGE 4] AS a, (SELECT y FROM B [RANGE 5]) AS `w w`"
+    engine.query("q", f"SELECT v.x FROM ({inner}) AS v, {others} WHERE v.x = `v.a`.x AND a.k = v.k AND `w w`.y = a.y")
+    plan = _read_plan(engine, "q")
+    assert sorted(re.findall(r"`[^`]*`|[^\s()]+", plan)) == ["`w w`", "a", "b", "v.a", "v.a2"]
+    assert _read_plan(ps.Engine.restore(engine.snapshot()), "q") == plan
+
+
+def test_plan_that_names_a_subquery_keeps_it_apart() -> None:
+    """Snapshots from before have such plans."""
+    text = """SELECT v.x FROM (SELECT a.x FROM A [RANGE 9] AS a, B [RANGE 9] AS b WHERE a.k = b.k) AS v, C [RANGE 5]
+              WHERE v.x = C.x"""
+    engine = _make_engine()
+    engine.query("q", text, plan="(a b); (v C)")
+    engine.query("merged", text)
+    plans = [_read_plan(engine, name) for name in ("q", "merged")]
+    assert plans[0] == "(a b); (v C)"
+    assert ";" not in plans[1]
+    restored = ps.Engine.restore(engine.snapshot())
+    assert [_read_plan(restored, name) for name in ("q", "merged")] == plans
+    with pytest.raises(ps.errors.QueryError, match="a plan names each of"):
+        engine.query("wrong", text, plan="((a b) v)")
+
+
+def _read_plan(engine: Any, name: str) -> str:
+    return str(engine.explain(name).splitlines()[0].partition("plan ")[2])
+
 
 PLANS = {"subquery": "((a b) c)", "view": "(v c)"}
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,16 @@ def test_every_rule_has_a_fixture() -> None:
     assert {case["rule"] for case in read_cases()} == SHOWS.keys()
     titles = [(case.path, case.title) for case in read_cases()]
     assert len(set(titles)) == len(titles)
+
+
+def _plan_self_join(names: str) -> JoinPart:
+    items = ", ".join(f"A [RANGE 5] AS {name}" for name in names)
+    equal = " AND ".join(f"{one}.x = {two}.x" for one, two in pairwise(names))
+    return plan_join_part(f"SELECT {names[0]}.x FROM {items} WHERE {equal}")
+
+
+def test_many_items_are_paired_in_their_order() -> None:
+    """Nine items of one stream can be paired in 362,880 ways."""
+    first, second = "abcdefghi", "rstuvwxyz"
+    found = find_shared_renaming(_plan_self_join(second), _plan_self_join(first))
+    assert found == dict(zip(second, first, strict=True))
