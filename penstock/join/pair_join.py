@@ -22,6 +22,7 @@ from penstock.join.join_rows import JoinRows, make_rows
 from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.partner_filter import PartnerFilter, choose_predicates, make_range_filter
 from penstock.join.probes import ProbeResult, Probes
+from penstock.join.range_choice import make_range_choice
 from penstock.join.range_probes import ProbeRanges, compute_probe_ranges
 from penstock.join.row_kernels import ChainTarget, KeyColumn, extend_rows
 from penstock.join.sharing.kernels import extend_wanted_rows
@@ -62,6 +63,7 @@ class PairJoin:
         """The range condition by which partners are found, if there is no key."""
         for child in (left, right):
             child.ordered_by = None if self.range is None else orient_range(self.range, child.plan.aliases)
+        self._range_choice = make_range_choice(plan, left, right, context)
 
     def extend_both(self, driver: TreeNode, rows: JoinRows, lazy: TreeNode, lazy_rows: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with all rows of the other, and rows of the other with old rows of the first."""
@@ -96,7 +98,10 @@ class PairJoin:
 
     def _find_chains(self, side: TreeNode, rows: JoinRows, other: TreeNode, *, old_only: bool) -> _ChainProbe | None:
         """What a compiled loop reads to find partners in a child, None if there is no such thing."""
-        if self.range is not None:
+        choice = self._range_choice
+        if self.range is not None or (
+            choice is not None and choice.chooses_range(side, rows, other, old_only=old_only)
+        ):
             return None
         interest, wanted = self._context.find_interest(self._plan), None
         if interest is not None:
@@ -159,16 +164,22 @@ class PairJoin:
             return
         other = self._right if side is self._left else self._left
         key_codes = {id_: side.codes(id_, rows) for id_ in self._plan.key}
-        ranges = None
-        if self.range is not None:
+        choice = self._range_choice
+        if choice is not None and not choice.chooses_range(side, rows, other, old_only=old_only):
+            choice = None
+        ranges, condition = None, self.range if choice is None else choice.condition
+        if condition is not None:
             read = self._context.make_reader(side.plan, rows)
-            ranges = compute_probe_ranges(self.range, other.plan.aliases, read)
+            ranges = compute_probe_ranges(condition, other.plan.aliases, read)
         interest = self._context.find_interest(self._plan)
         born_after = None if interest is None else interest.compute_born_after(side.plan, rows, other.plan)
         partners = None if key_codes or other.complete else self._make_partner_filter(side, rows, other, ranges)
         lifetimes = rows.born, rows.dies
         probes = Probes(key_codes, *lifetimes, old_only, ranges, born_after, from_leaves, partners)
         for found in other.match(probes):
+            if choice is not None:
+                equal = choice.find_equal_keys(side, rows, other, found)
+                found = ProbeResult(found.probe[equal], found.rows.take(equal))  # noqa: PLW2901
             combined = self._combine(side, gather(rows.ids, found.probe), found.rows)
             yield self._filter_matches(found.probe, combined)
 

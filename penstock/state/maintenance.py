@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from penstock.errors import QueryError
 
-_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared", "known_intersections", "relief_share")
+_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared", "known_intersections", "relief_share", "range_gain")
 _POWERS_OF_TWO = ("capacity", "state_capacity", "bloom_bits")
 _MAY_BE_ZERO = (
     "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
@@ -67,6 +67,10 @@ class Maintenance:
     """After this many members have selected results by age, the results are sorted by age, ..."""
     order_share: int = 8
     """... and members that take fewer than one result out of this many use the order."""
+    range_rows: int = 64
+    """Partners are found by a range beside a key where a key has this many rows, ..."""
+    range_gain: float = 4.0
+    """... and this many times those in a range."""
     label_gap: int = 1 << 40
     """The distance between the labels that put texts and decimals in order for MIN and MAX."""
     bloom_bits: int = 1 << 10
@@ -128,6 +132,8 @@ SMALLEST = Maintenance(
     listed_claims=0,
     order_after=0,
     order_share=0,
+    range_rows=1,
+    range_gain=0.0,
     label_gap=1,
     bloom_bits=8,
     bloom_bits_per_key=1,

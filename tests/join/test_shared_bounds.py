@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from inspect_engine import joins_of
+from inspect_engine import has_sorted_index, joins_of
 
 import penstock as ps
 
@@ -171,3 +171,22 @@ def test_stored_rows_satisfy_predicates_that_become_common(state: str, wide: str
     found = push(2, 60)
     assert found.num_rows
     assert all(abs(row["x"] - row["y"]) < 2 for row in found.to_pylist())
+
+
+@pytest.mark.parametrize(("keys", "by_range"), [(2, True), (2_000, False)])
+def test_range_beside_a_key_with_many_rows(keys: int, by_range: bool) -> None:
+    """Of two keys each has 2,000 rows, of two thousand two: only then the rows of a key are fewer than those tested."""
+    eng, rng = ps.Engine(), np.random.default_rng(keys)
+    for name in "AB":
+        eng.stream(name, {"ts": "bigint", "k": "bigint", "x": "bigint"}, time="ts")
+    eng.query("q", "SELECT a.x FROM A [RANGE 9999] AS a, B [RANGE 9999] AS b WHERE a.k = b.k AND ABS(a.x - b.x) < 500")
+    keys_of, numbers_of = ({name: rng.integers(0, limit, 4_000) for name in "AB"} for limit in (keys, 100_000))
+    found = 0
+    for first in range(0, 4_000, 500):
+        part = slice(first, first + 500)
+        push = {n: {"ts": [first] * 500, "k": keys_of[n][part], "x": numbers_of[n][part]} for n in "AB"}
+        found += eng.push(push)["q"].num_rows
+    found += eng.flush()["q"].num_rows
+    equal = keys_of["A"][:, None] == keys_of["B"]
+    assert found == np.count_nonzero(equal & (abs(numbers_of["A"][:, None] - numbers_of["B"]) < 500)) > 0
+    assert has_sorted_index(eng, "a") is by_range

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import law_support
 import pytest
 from bound_runs import check_bounds
 from law_support import CHUNKS, check_fails, list_seeds
-from sharing_mutants import BOUND_MUTANTS, Mutant
+from sharing_mutants import BOUND_MUTANTS, RANGE_MUTANT, Mutant
+
+from penstock.state.maintenance import SMALLEST
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -23,3 +26,9 @@ def test_predicate_that_becomes_common() -> None:
 def test_bound_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     assert any(check_fails(check_bounds, seed) for seed in mutant.seeds)
+
+
+def test_range_mutant_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_support, "MAINTENANCE", SMALLEST)
+    RANGE_MUTANT.apply(monkeypatch)
+    assert any(check_fails(check_bounds, seed) for seed in RANGE_MUTANT.seeds)

@@ -33,6 +33,11 @@ def tree_of(engine: ps.Engine) -> JoinTree:
     return next(node.operator.tree for node in engine._graph if isinstance(node.operator, JoinOperator))
 
 
+def has_sorted_index(engine: ps.Engine, alias: str) -> bool:
+    """Whether a leaf of the first join has a sorted index."""
+    return bool(tree_of(engine).stores[alias].indexes._sorted)
+
+
 def swap_some_sides(engine: ps.Engine, rng: random.Random) -> None:
     """Exchange driver and lazy child of some joins of two joins, where both may have a gate."""
     for join in joins_of(engine):

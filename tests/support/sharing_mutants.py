@@ -13,6 +13,7 @@ from penstock.join.early_reader import EarlyReader, PendingRows
 from penstock.join.join_inputs import JoinInputs
 from penstock.join.join_output import JoinOutput, _RestoredMatches
 from penstock.join.node_state import NodeState
+from penstock.join.range_choice import RangeChoice
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.sharing.row_interest import RowInterest
@@ -109,6 +110,9 @@ BOUND_MUTANTS = (
     Mutant(SharedNeeds, "_combine_family", _drop_overflows, (9, 49)),
 )
 """Detected by `bound_runs.check_bounds`."""
+
+RANGE_MUTANT = Mutant(RangeChoice, "find_equal_keys", lambda *arguments: arguments[-1].probe >= 0, (10, 13))
+"""Detected by `bound_runs.check_bounds` with the smallest thresholds: a range beside a key is always looked up."""
 
 
 def _hold_nothing(_self: Any, born: Any, _until: int) -> Any:
