@@ -65,6 +65,14 @@ FROM bid
 GROUP BY auction, DATE_FORMAT(dateTime, 'yyyy-MM-dd')"""
 
 
+_Q19 = """SELECT *
+FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number
+    FROM bid
+)
+WHERE rank_number <= 10"""
+
+
 def _to_duckdb_dates(text: str) -> str:
     """DuckDB's STRFTIME for DATE_FORMAT."""
     text = text.replace("'yyyy-MM-dd'", "'%Y-%m-%d'").replace("'HH:mm'", "'%H:%M'")
@@ -262,14 +270,9 @@ WHERE rank_number <= 1""",
         "answer",
     ),
     NexmarkQuery(
-        "q19", "auction top 10",
-        """SELECT *
-FROM (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number
-    FROM bid
-)
-WHERE rank_number <= 10""",
-        "answer",
+        "q19", "auction top 10", _Q19, "answer",
+        duckdb=_Q19.replace("price DESC", "price DESC, bidder, channel, url, dateTime, extra"),
+        note="bids of one price are ordered by their other columns",
     ),
     NexmarkQuery(
         "q20", "expand bid with auction",
