@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.01
 
+_JAVA_OPTIONS = (
+    "-XX:+UseParallelGC",
+    "-Djdk.lang.Process.launchMechanism=VFORK",
+    # The optimising compiler starts several times later: what a micro-batch calls a few times in the driver is not
+    # worth its time. Hot loops start it by another threshold.
+    "-XX:Tier4InvocationThreshold=30000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=60000",
+)
 LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -36,7 +45,7 @@ LOCAL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
+    "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
 }
 SHORT_RUN_SETTINGS = {
     "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"
