@@ -26,6 +26,8 @@ TINY = core.CoreScale(
     latency=LatencyGrid((2, 3), (100, 200), (1, 4), window=100, pushes=8, idle_queries=3),
     limited=(3_000, 1_000),
     tops=(50, 200),
+    range_rows=200,
+    hot=(12, 2),
 )
 
 
@@ -71,6 +73,10 @@ def test_core_measures_checks_and_draws(tmp_path) -> None:
     assert all(0 < row["p50 µs"] <= row["p99 µs"] for row in found["latency_streams"])
     assert checks["results under a memory limit as in memory and in DuckDB"]["ok"]
     assert found["limited"][1]["results"] > 0
+    assert checks["join on a range: other than DuckDB's"]["ok"]
+    assert checks["join on a range and two keys: other than DuckDB's"]["ok"]
+    assert checks["hot key: missing results"]["ok"]
+    assert found["hot_key"][0]["results"] == 24**3
     assert found["profile"]
     assert found["machine"]["cores"] >= 1
     assert (tmp_path / "core-throughput.png").read_bytes().startswith(b"\x89PNG")

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from penstock.lab.core import latency, memory, throughput
+from penstock.lab.core.extremes import measure_hot_key, measure_ranges
 from penstock.lab.core.latency import LatencyGrid
 from penstock.lab.core.limited import measure_limited
 from penstock.lab.core.outer_joins import measure_outer_joins
@@ -38,6 +39,9 @@ class CoreScale:
     """Rows of each window, and bytes of a row, of the run under a memory limit."""
     tops: tuple[int, ...] = (1_000, 10_000, 100_000)
     """The numbers of rows of a group whose first rows are kept, ascending."""
+    range_rows: int = 20_000
+    hot: tuple[int, int] = (200, 2)
+    """Tuples of a push of each stream whose tuples have one key, and the number of pushes."""
 
     @property
     def w3(self) -> KeyedStreams:
@@ -57,7 +61,7 @@ WINDOWS_OVER_LIMIT = 5
 def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("core", quick)
-    with show_progress("lab core", scale.grid.cases + 7) as step:
+    with show_progress("lab core", scale.grid.cases + 8) as step:
         grid_rows = list(throughput.measure(scale.grid, step))
         report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
         report.figures["core-throughput.png"] = throughput.draw_throughput(grid_rows)
@@ -73,6 +77,8 @@ def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
         _check_tops(scale, report)
         step("left join and inner join")
         _check_outer_joins(scale, report)
+        step("ranges and a hot key")
+        _check_extremes(scale, report)
         step("W3: profile")
         report.sections.append(Section("profile", "W3: functions with the most time", _profile_engine(scale)))
     return report
@@ -204,6 +210,26 @@ def _check_tops(scale: CoreScale, report: Report) -> None:
     growth = round(costs[-1] / costs[0], 2)
     name = f"cost of a change of the first 10 of {scale.tops[-1]:,} rows, of {scale.tops[0]:,} rows"
     report.checks.append(check_at_most(name, growth, 5, "times"))
+
+
+def _check_extremes(scale: CoreScale, report: Report) -> None:
+    """Joins on ranges cost what they find, and a hot key needs little memory if its results are delivered."""
+    rows = measure_ranges(scale.range_rows)
+    report.sections.append(Section("ranges", f"Joins of {scale.range_rows:,} intervals and as many numbers", rows))
+    for row in rows:
+        missing = abs(int(row["results"]) - int(row["duckdb_results"]))
+        report.checks += [
+            check_at_most(f"join on {row['join on']}", float(row["cpu_s"]), 0.3, "s"),
+            check_equals(f"join on {row['join on']}: other than DuckDB's", missing, 0, "results"),
+        ]
+    hot = measure_hot_key(*scale.hot)
+    report.sections.append(Section("hot_key", "One key in three streams, results delivered during the push", [hot]))
+    refused = int(hot["with a limit"] == "MEMORY_LIMIT")
+    report.checks += [
+        check_equals("hot key: missing results", int(hot["expected"]) - int(hot["results"]), 0, "results"),
+        check_at_most("hot key: added peak memory", float(hot["added_mib"]), 512, "MiB"),
+        check_equals("hot key: refused under a limit of 16 MB", refused, 1, "pushes"),
+    ]
 
 
 def _check_outer_joins(scale: CoreScale, report: Report) -> None:
