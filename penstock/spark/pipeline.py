@@ -71,7 +71,13 @@ from penstock.spark.payloads import REJECT_COLUMNS, Payload
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
-from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
+from penstock.spark.session import (
+    WIDE_ROWS,
+    apply_query_settings,
+    choose_batch_settings,
+    local_session,
+    parse_trigger_seconds,
+)
 from penstock.spark.shipped_functions import ShippedFunction
 from penstock.spark.sinks import (
     ConsoleSink,
@@ -443,8 +449,9 @@ class Pipeline:
         tasks = max(cells, self.spark.sparkContext.defaultParallelism)
         packed = pack_streams(spec, self._frames, self._packed, tasks)
         frame = build_query_frame(self.spark, spec, packed, log, self.processor(metadata.run, spec))
+        batches = WIDE_ROWS if self._packed else choose_batch_settings(stream.schema for stream in spec.streams)
         with (
-            apply_query_settings(self.spark, cells, local=folder.is_local),
+            apply_query_settings(self.spark, cells, local=folder.is_local, batches=batches),
             set_local_properties(self.spark, batch_sink.list_properties()),
         ):
             query = start_query(frame, batch_sink, place, metadata.run, trigger)

@@ -6,10 +6,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from penstock.errors import InternalError, QueryError, ResourceError
 from penstock.spark.environment import (
@@ -61,8 +63,18 @@ QUERY_SETTINGS = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
+WIDE_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+NARROW_ROWS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+"""Settings for streams of numbers, times and truth values.
+
+Below this largest number of bytes Spark adds up the size of the columns for every row that it sends to Python, which is
+a fifth of what a row costs. Without it a batch must be small by itself: such rows are, and packed rows have about
+`packed_bytes` each.
+"""
 
 LOCAL_CHECKPOINT_SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -100,7 +112,21 @@ def local_session(
         builder = builder.config(key, value)
     spark = _create_session(builder, log)
     spark.sparkContext.setLogLevel("ERROR")
+    if master.startswith("local"):
+        _omit_checksum_files(spark)
     return spark
+
+
+def _omit_checksum_files(spark: SparkSession) -> None:
+    """Write no `.crc` file beside each local file of a new session: Hadoop starts a process for each of them.
+
+    State files are compressed with checksums of their own. Existing `.crc` files are read, and removed with their file.
+    """
+    context = spark.sparkContext
+    if context._jvm is None or context._jsc is None:
+        raise InternalError("NO_JVM", "the Spark session has no JVM")
+    files = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    files.setWriteChecksum(False)
 
 
 def _create_session(builder: SparkSession.Builder, log: Path | None) -> SparkSession:
@@ -148,15 +174,33 @@ def parse_trigger_seconds(spark: SparkSession, processing_time: str) -> float:
         ) from error
 
 
+def choose_batch_settings(schemas: Iterable[pa.Schema]) -> dict[str, str]:
+    """How many rows Spark sends to Python at once, for streams with these columns."""
+    narrow = all(_has_fixed_size(field.type) for schema in schemas for field in schema)
+    return NARROW_ROWS if narrow else WIDE_ROWS
+
+
+def _has_fixed_size(kind: pa.DataType) -> bool:
+    try:
+        return int(kind.bit_width) > 0
+    except ValueError:
+        return False
+
+
 @contextmanager
-def apply_query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
+def apply_query_settings(
+    spark: SparkSession, cells: int, *, local: bool, batches: Mapping[str, str] = WIDE_ROWS
+) -> Iterator[None]:
     """Apply the settings that a streaming query copies at its start; the session's own are restored at the end.
+
+    `batches`: those of `choose_batch_settings`.
 
     File sources do not copy them: they read the settings of the session when they are created, which is after the start
     (see `wait_for_sources`).
     """
     wanted = {
         **QUERY_SETTINGS,
+        **batches,
         **(LOCAL_CHECKPOINT_SETTINGS if local else {}),
         "spark.sql.shuffle.partitions": str(cells),
     }

@@ -83,6 +83,8 @@ class Maintenance:
     """Memory is given back when more than this part of the limit of an engine is in use."""
     chunk_rows: int = 1 << 18
     """On Spark: rows of a stream are packed in chunks of this size."""
+    packed_bytes: int = 256 << 10
+    """On Spark: packed rows travel to their cells in parts of about this size."""
     newest_segments: int = 4
     """On Spark: this many of the newest segments of a cell are never merged."""
     merged_segments: int = 8
@@ -140,6 +142,7 @@ SMALLEST = Maintenance(
     eddy_paths=1,
     relief_share=0.0,
     chunk_rows=1,
+    packed_bytes=1,
     newest_segments=0,
     merged_segments=2,
     segment_rows=1,

@@ -67,11 +67,11 @@ class Cluster:
         for stream in spec.streams:
             table = step.batches.get(stream.name)
             if table is not None and table.num_rows:
-                packer = Packer(self.layout, stream)
+                packer = Packer(self.layout, stream, spec.maintenance.packed_bytes)
                 halves = [table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)]
                 for part, half in enumerate(halves):
                     rows = packer.pack(half, part, 0).to_pylist() if half.num_rows else []
-                    for row in rows:
+                    for row in reversed(rows):  # the shuffle keeps no order
                         inbox[row.pop("cell")].append(tuple(row.values()))
         for command in commands:
             for rows in inbox.values():

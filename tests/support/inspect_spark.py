@@ -88,3 +88,16 @@ def count_sources_by_session(frame: Any, sessions: Sequence[Any]) -> list[int]:
     leaves = [found.apply(place) for place in range(found.size())]
     owners = [leaf.dataSource().sparkSession() for leaf in leaves if leaf.nodeName() == "StreamingRelation"]
     return [sum(bool(owner.equals(session._jsparkSession)) for owner in owners) for session in sessions]
+
+
+def write_local_file(spark: Any, place: Path, content: bytes, *, checksum: bool) -> None:
+    """Write a file as Hadoop does, through the file system of the session, with a checksum file beside it or not."""
+    context = spark.sparkContext
+    files = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    files.setWriteChecksum(checksum)
+    try:
+        stream = files.create(context._jvm.org.apache.hadoop.fs.Path(str(place)), True)
+        stream.write(bytearray(content))
+        stream.close()
+    finally:
+        files.setWriteChecksum(False)

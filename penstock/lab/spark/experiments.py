@@ -23,7 +23,7 @@ from penstock.lab.spark_runs import CELLS, run_in_temp_dir, run_penstock, run_sp
 from penstock.progress import show_progress
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.session import apply_query_settings
+from penstock.spark.session import NARROW_ROWS, apply_query_settings
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def run_as_columns(spark: SparkSession, workload: JoinWorkload, folder: Path) ->
         counts[0] += frame.toArrow().num_rows
 
     frames = [workload.read(spark, folder / "data", name).withColumn("stream", F.lit(name)) for name in workload.names]
-    with apply_query_settings(spark, CELLS, local=True):
+    with apply_query_settings(spark, CELLS, local=True, batches=NARROW_ROWS):
         together = frames[0].unionAll(frames[1]).withColumn("cell", F.expr(f"pmod(hash(k), {CELLS})"))
         joined = together.groupBy("cell").transformWithStateInPandas(
             ColumnProcessor(str(folder), workload), outputStructType=columns, outputMode="Append", timeMode="None"

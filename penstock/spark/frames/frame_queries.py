@@ -22,6 +22,7 @@ from penstock.spark.frames.session import check_cells, choose_session, count_cor
 from penstock.spark.frames.stream_frame import build_stream_frame
 from penstock.spark.frames.tables import store_tables
 from penstock.spark.query_warnings import warn_of_query
+from penstock.spark.session import choose_batch_settings
 from penstock.spark.shipped_functions import ShippedFunction
 
 if TYPE_CHECKING:
@@ -185,7 +186,8 @@ def _build_frame(
         if not is_connect(spark):  # which does not show that setting
             check_speculation(spark)
         streams = {each: stream.frame for each, stream in read.streams.items()}
-        session, count = choose_session(spark, streams, cells)
+        batches = choose_batch_settings(each.stream.schema for each in read.streams.values())
+        session, count = choose_session(spark, streams, cells, batches)
     else:
         session, count = spark, cells or count_cores(spark)
     rows = {each: table.collect() for each, table in read.tables.items()}

@@ -28,7 +28,6 @@ _FRAME_SETTINGS = (
     _PROVIDER,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
-    "spark.sql.execution.arrow.maxRecordsPerBatch",
 )
 
 _parents: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
@@ -58,8 +57,10 @@ def count_cores(spark: SparkSession) -> int:
     return spark.range(10_000).select(spark_partition_id()).distinct().count()
 
 
-def choose_session(spark: SparkSession, frames: Mapping[str, DataFrame], cells: int | None) -> tuple[SparkSession, int]:
-    """The session for a streaming frame, and its number of cells.
+def choose_session(
+    spark: SparkSession, frames: Mapping[str, DataFrame], cells: int | None, batches: Mapping[str, str]
+) -> tuple[SparkSession, int]:
+    """The session for a streaming frame, and its number of cells. `batches`: see `choose_batch_settings`.
 
     A frame that reads another one has as many cells as that: both are parts of one streaming query.
     """
@@ -80,7 +81,7 @@ def choose_session(spark: SparkSession, frames: Mapping[str, DataFrame], cells: 
     chosen = next(iter(read), None) or cells or own
     if suits and partitions == chosen and not read:
         return spark, chosen
-    return _create_session(spark, chosen), chosen
+    return _create_session(spark, chosen, batches), chosen
 
 
 def get_setting(spark: SparkSession, key: str) -> str:
@@ -88,7 +89,7 @@ def get_setting(spark: SparkSession, key: str) -> str:
     return str(spark.conf.get(key))
 
 
-def _create_session(spark: SparkSession, cells: int) -> SparkSession:
+def _create_session(spark: SparkSession, cells: int, batches: Mapping[str, str]) -> SparkSession:
     """A session like the given one, with the settings of a frame."""
     spark = _parents.get(spark, spark)
     child = spark.newSession()
@@ -96,8 +97,8 @@ def _create_session(spark: SparkSession, cells: int) -> SparkSession:
         if child.conf.get(key, None) != value:
             with suppress(PySparkException):  # a setting of an older version that may not be set any more
                 child.conf.set(key, value)
-    for key in _FRAME_SETTINGS:
-        child.conf.set(key, QUERY_SETTINGS[key])
+    for key, value in {**{key: QUERY_SETTINGS[key] for key in _FRAME_SETTINGS}, **batches}.items():
+        child.conf.set(key, value)
     for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
         if _is_storage_local(spark) and child.conf.get(key, None) is None:
             child.conf.set(key, value)

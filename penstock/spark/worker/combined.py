@@ -34,10 +34,13 @@ def pack_combined(
 ) -> Iterator[pa.RecordBatch]:
     """The packed rows of all streams in a partition of a combined frame."""
     part = get_task_context().partitionId()
-    packers = [Packer(layout, each.stream) for each in streams]
-    tables = merge_streams(split_streams(streams, batches), layout.spec.maintenance.chunk_rows)
-    for seq, (number, table) in enumerate(tables):
-        yield packers[number].pack(table, part, seq)
+    limits = layout.spec.maintenance
+    packers = [Packer(layout, each.stream, limits.packed_bytes) for each in streams]
+    seq = 0
+    for number, table in merge_streams(split_streams(streams, batches), limits.chunk_rows):
+        packed = packers[number].pack(table, part, seq)
+        seq += packed.num_rows
+        yield packed
 
 
 def split_streams(

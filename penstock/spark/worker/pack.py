@@ -66,8 +66,10 @@ def merge_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.T
 class Packer:
     """Packs the rows of one stream."""
 
-    def __init__(self, layout: Layout, stream: Stream) -> None:
+    def __init__(self, layout: Layout, stream: Stream, most: int | None = None) -> None:
+        """`most`: about the largest size of the data in one packed row; without it rows stay together."""
         self._stream = stream
+        self._most = most
         self._number = layout.spec.streams.index(stream)
         self._inlets = layout.list_inlets(stream.name)
         self._cells = layout.spec.cells
@@ -75,14 +77,18 @@ class Packer:
         self._clocked = layout.spec.clocked
 
     def pack(self, table: pa.Table, part: int, seq: int, rejected: pa.Table | None = None) -> pa.RecordBatch:
-        """The rows for the cells, as a batch of PACKED_SCHEMA. `rejected`: more dead letters, of bad payloads."""
+        """The rows for the cells, as a batch of PACKED_SCHEMA; the packed rows are numbered from `seq` on.
+
+        `rejected`: more dead letters, of bad payloads.
+        """
         now, table = _take_clock(table)
         rows = split_bad_rows(self._stream, fit_stream_columns(self._stream, table), now)
-        out: list[tuple[int, int, bytes | None]] = [
-            (0, BAD_ROWS, encode_table(self._explain_rows(columns, reason))) for columns, reason in rows.bad_rows
-        ]
+        dead = [self._explain_rows(columns, reason) for columns, reason in rows.bad_rows]
         if rejected is not None and rejected.num_rows:
-            out.append((0, BAD_ROWS, encode_table(rejected)))
+            dead.append(rejected)
+        out: list[tuple[int, int, bytes | None]] = [
+            (0, BAD_ROWS, blob) for table in dead for blob in self._encode_parts(table)
+        ]
         top = int(rows.times.max()) if rows.times.size else None
         if top is not None:
             out += self._pack_inlets(dict(rows.columns), rows.times.size)
@@ -95,7 +101,7 @@ class Packer:
         size = len(out)
         numbers = [
             [self._keys[cell] for cell, _, _ in out], [self._number] * size, [inlet for _, inlet, _ in out],
-            [part] * size, [seq] * size, tops, [blob for _, _, blob in out],
+            [part] * size, range(seq, seq + size), tops, [blob for _, _, blob in out],
         ]  # fmt: skip
         arrays = [pa.array(values, field.type) for values, field in zip(numbers, PACKED_SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
@@ -115,9 +121,15 @@ class Packer:
             if inlet is not self._inlets[0]:
                 table = table.append_column(OWN_COLUMN, pa.array(wanted & ~taken))
             for cell, chosen in route_rows(inlet.route, table.slice(0, rows), columns, np.flatnonzero(wanted)):
-                whole = chosen.size == rows
-                yield cell, inlet.number, encode_table(table if whole else table.take(pa.array(chosen)))
+                sent = table if chosen.size == rows else table.take(pa.array(chosen))
+                yield from ((cell, inlet.number, blob) for blob in self._encode_parts(sent))
             taken |= wanted
+
+    def _encode_parts(self, table: pa.Table) -> Iterator[bytes]:
+        """A table as Arrow blobs of about the largest size."""
+        parts = 1 if self._most is None else max(1, min(-(-table.nbytes // self._most), table.num_rows))
+        size = -(-table.num_rows // parts)
+        yield from (encode_table(table.slice(start, size)) for start in range(0, table.num_rows, size))
 
 
 def _take_clock(table: pa.Table) -> tuple[int | None, pa.Table]:
@@ -225,7 +237,7 @@ def build_pack_map(
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = get_task_context()
-        packer = Packer(get_layout(read_task_spec(spec)), stream)
+        packer = Packer(get_layout(read_task_spec(spec)), stream, spec.maintenance.packed_bytes)
         tables: Iterator[DecodedRows]
         if payload is not None:
             tables = decode_payloads(merge_batches(batches, spec.maintenance.chunk_rows), payload, stream)
@@ -234,8 +246,11 @@ def build_pack_map(
         else:
             merged = merge_batches(batches, spec.maintenance.chunk_rows)
             tables = ((each.rename_columns(names), None) for each in merged)
-        for seq, (table, rejected) in enumerate(tables):
-            yield packer.pack(table, context.partitionId(), seq, rejected)
+        seq = 0
+        for table, rejected in tables:
+            packed = packer.pack(table, context.partitionId(), seq, rejected)
+            seq += packed.num_rows
+            yield packed
         freeze_gc(spec.id)
 
     return pack
