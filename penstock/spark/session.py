@@ -80,8 +80,13 @@ LOCAL_CHECKPOINT_SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "30s",
 }
-"""Spark's default for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
+"""Spark's default for local paths starts ten processes (readlink, chmod) for every file it writes; this one two.
+
+A file source keeps the logs of its micro-batches for ten minutes and lists them in each; on a local disk a file that
+was replaced by a compacted one can go at once.
+"""
 
 
 def local_session(

@@ -242,6 +242,21 @@ def test_frame_session_has_all_settings(spark: Any, tmp_path: Path) -> None:
         spark.conf.unset("fs.s3a.access.key")
 
 
+@pytest.mark.parametrize("chosen", [None, "true"])
+def test_code_generation_of_frames(spark: Any, tmp_path: Path, chosen: str | None) -> None:
+    """A frame runs without whole-stage code generation unless the user's session asks for it."""
+    key = "spark.sql.codegen.wholeStage"
+    if chosen is not None:
+        spark.conf.set(key, chosen)
+    try:
+        found = ps.sql(spark, PAIRS, cells=2, **read_streams(spark, tmp_path)).sparkSession
+        assert found is not spark
+        assert found.conf.get(key) == (chosen or "false")
+        assert spark.conf.get(key) == "true"
+    finally:
+        spark.conf.unset(key)
+
+
 def test_unread_columns_are_not_read(spark: Any) -> None:
     """A column that the query does not read is not read from the source, and its type does not matter."""
     frame = spark.createDataFrame([], DDL).selectExpr("*", "map('a', 1) AS tags", "value AS unread")

@@ -29,6 +29,9 @@ _FRAME_SETTINGS = (
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
 )
+_WITHOUT_CODEGEN = {"spark.sql.codegen.wholeStage": "false"}
+"""Spark builds the text of generated code anew in every micro-batch; that takes longer than the code saves, also for
+some hundred thousand rows."""
 
 _parents: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 """By session of a frame, the session that the user has."""
@@ -92,15 +95,16 @@ def get_setting(spark: SparkSession, key: str) -> str:
 def _create_session(spark: SparkSession, cells: int, batches: Mapping[str, str]) -> SparkSession:
     """A session like the given one, with the settings of a frame."""
     spark = _parents.get(spark, spark)
-    child = spark.newSession()
-    for key, value in spark.conf.getAll.items():
+    child, given = spark.newSession(), spark.conf.getAll
+    for key, value in given.items():
         if child.conf.get(key, None) != value:
             with suppress(PySparkException):  # a setting of an older version that may not be set any more
                 child.conf.set(key, value)
     for key, value in {**{key: QUERY_SETTINGS[key] for key in _FRAME_SETTINGS}, **batches}.items():
         child.conf.set(key, value)
-    for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
-        if _is_storage_local(spark) and child.conf.get(key, None) is None:
+    unset = {**_WITHOUT_CODEGEN, **(LOCAL_CHECKPOINT_SETTINGS if _is_storage_local(spark) else {})}
+    for key, value in unset.items():
+        if key not in given:
             child.conf.set(key, value)
     child.conf.set(_PARTITIONS, str(cells))
     child.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
