@@ -64,16 +64,14 @@ QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
 }
-WIDE_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-NARROW_ROWS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-}
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+WIDE_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
+NARROW_ROWS = {**WIDE_ROWS, BATCH_BYTES: str(2**31 - 1)}
 """Settings for streams of numbers, times and truth values.
 
 Below this largest number of bytes Spark adds up the size of the columns for every row that it sends to Python, which is
-a fifth of what a row costs. Without it a batch must be small by itself: such rows are, and packed rows have about
-`packed_bytes` each.
+a fifth of what a row costs. Without it a batch must be small by itself: 2,048 rows of such streams are, and packed rows
+and results travel in blobs of at most about 60 KiB, so that the batches of a task fit into 128 MiB.
 """
 
 LOCAL_CHECKPOINT_SETTINGS = {
@@ -99,7 +97,8 @@ def local_session(
     Raises a `ResourceError` with the remedy if pyspark, Java or the interpreter of the workers does not fit.
     """
     require_spark()
-    from pyspark import __version__ as pyspark_version  # noqa: PLC0415 - checked above
+    from pyspark import SparkContext  # noqa: PLC0415 - checked above
+    from pyspark import __version__ as pyspark_version  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     active = SparkSession.getActiveSession()
@@ -115,9 +114,10 @@ def local_session(
     builder = SparkSession.builder.master(master).appName("penstock")
     for key, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
+    is_new = SparkContext._active_spark_context is None
     spark = _create_session(builder, log)
     spark.sparkContext.setLogLevel("ERROR")
-    if master.startswith("local"):
+    if is_new and master.startswith("local"):
         _omit_checksum_files(spark)
     return spark
 
@@ -209,6 +209,8 @@ def apply_query_settings(
         **(LOCAL_CHECKPOINT_SETTINGS if local else {}),
         "spark.sql.shuffle.partitions": str(cells),
     }
+    if BATCH_BYTES in spark.conf.getAll:  # the user's limit
+        wanted.pop(BATCH_BYTES, None)
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)

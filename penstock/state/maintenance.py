@@ -83,7 +83,7 @@ class Maintenance:
     """Memory is given back when more than this part of the limit of an engine is in use."""
     chunk_rows: int = 1 << 18
     """On Spark: rows of a stream are packed in chunks of this size."""
-    packed_bytes: int = 256 << 10
+    packed_bytes: int = 60 << 10
     """On Spark: packed rows travel to their cells in parts of about this size."""
     newest_segments: int = 4
     """On Spark: this many of the newest segments of a cell are never merged."""

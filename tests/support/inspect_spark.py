@@ -90,14 +90,24 @@ def count_sources_by_session(frame: Any, sessions: Sequence[Any]) -> list[int]:
     return [sum(bool(owner.equals(session._jsparkSession)) for owner in owners) for session in sessions]
 
 
-def write_local_file(spark: Any, place: Path, content: bytes, *, checksum: bool) -> None:
-    """Write a file as Hadoop does, through the file system of the session, with a checksum file beside it or not."""
+def write_local_file(spark: Any, place: Path, content: bytes) -> None:
+    """Write a file as Hadoop does, through the file system of the session."""
     context = spark.sparkContext
-    files = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-    files.setWriteChecksum(checksum)
+    stream = _get_local_files(spark).create(context._jvm.org.apache.hadoop.fs.Path(str(place)), True)
+    stream.write(bytearray(content))
+    stream.close()
+
+
+@contextmanager
+def checksum_files(spark: Any) -> Iterator[None]:
+    """Inside, the session writes checksum files beside local files, as one that Penstock did not make."""
+    _get_local_files(spark).setWriteChecksum(True)
     try:
-        stream = files.create(context._jvm.org.apache.hadoop.fs.Path(str(place)), True)
-        stream.write(bytearray(content))
-        stream.close()
+        yield
     finally:
-        files.setWriteChecksum(False)
+        _get_local_files(spark).setWriteChecksum(False)
+
+
+def _get_local_files(spark: Any) -> Any:
+    context = spark.sparkContext
+    return context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())

@@ -65,9 +65,11 @@ def _build_pack_map(spec: PipelineSpec, stream: Stream) -> ArrowMap:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = get_task_context()
         packer = Packer(get_layout(spec), stream)
-        for seq, table in enumerate(merge_batches(batches, spec.maintenance.chunk_rows)):
+        seq = 0
+        for table in merge_batches(batches, spec.maintenance.chunk_rows):
             rows = table.rename_columns(names)
             packed = packer.pack(rows, context.partitionId(), seq)
+            seq += packed.num_rows
             low = pa.repeat(pa.scalar(_find_first_time(rows, stream), pa.int64()), packed.num_rows)
             yield pa.RecordBatch.from_arrays([*packed.columns, low], [*PACKED_SCHEMA.names, "low"])
         freeze_gc(spec.id)

@@ -32,6 +32,7 @@ COUNTS = {RESULT: "results", LATE: "late", DEAD: "dead"}
 _BLOB = "data"
 _UNPACKED_ROWS = 2**16
 _SENT_BYTES = 8 * 2**20
+_BLOB_BYTES = 60 * 2**10
 """About the largest size of the rows that a cell sends at once."""
 
 
@@ -87,8 +88,9 @@ class SentResults:
             yield _build_frame(1, [pa.array([count]) for count in rows], self._schema.empty_table())
 
     def _send_results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
-        parts = max(1, -(-table.nbytes // _SENT_BYTES), -(-table.num_rows // _UNPACKED_ROWS))
-        size = -(-table.num_rows // parts)
+        most = _SENT_BYTES if self._is_flat else _BLOB_BYTES
+        parts = max(1, -(-table.nbytes // most), -(-table.num_rows // _UNPACKED_ROWS))
+        size = max(1, -(-table.num_rows // parts))
         for start in range(0, table.num_rows, size):
             rows = table.slice(start, size)
             if self._is_flat:

@@ -18,7 +18,7 @@ from pyspark.sql.functions import spark_partition_id
 
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.environment import is_connect
-from penstock.spark.session import LOCAL_CHECKPOINT_SETTINGS, QUERY_SETTINGS
+from penstock.spark.session import BATCH_BYTES, LOCAL_CHECKPOINT_SETTINGS, NARROW_ROWS, QUERY_SETTINGS, WIDE_ROWS
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -74,6 +74,8 @@ def choose_session(
         found = sorted(read | ({cells} if cells is not None else set()))
         message = f"frames that are read together have one number of cells, not {', '.join(map(str, found))}"
         raise QueryError("CELLS_DIFFER", message, cells=found)
+    if any(each.sparkSession in _parents and not _is_narrow(each.sparkSession) for each in frames.values()):
+        batches = WIDE_ROWS  # the stages of that frame, with its streams, run in this session too
     suits = get_setting(spark, _PROVIDER) == QUERY_SETTINGS[_PROVIDER]
     partitions = int(get_setting(spark, _PARTITIONS))
     if is_connect(spark):
@@ -85,6 +87,10 @@ def choose_session(
     if suits and partitions == chosen and not read:
         return spark, chosen
     return _create_session(spark, chosen, batches), chosen
+
+
+def _is_narrow(spark: SparkSession) -> bool:
+    return get_setting(spark, BATCH_BYTES).rstrip("b") == NARROW_ROWS[BATCH_BYTES]
 
 
 def get_setting(spark: SparkSession, key: str) -> str:
@@ -100,7 +106,8 @@ def _create_session(spark: SparkSession, cells: int, batches: Mapping[str, str])
         if child.conf.get(key, None) != value:
             with suppress(PySparkException):  # a setting of an older version that may not be set any more
                 child.conf.set(key, value)
-    for key, value in {**{key: QUERY_SETTINGS[key] for key in _FRAME_SETTINGS}, **batches}.items():
+    chosen = {key: value for key, value in batches.items() if key != BATCH_BYTES or key not in given}
+    for key, value in {**{key: QUERY_SETTINGS[key] for key in _FRAME_SETTINGS}, **chosen}.items():
         child.conf.set(key, value)
     unset = {**_WITHOUT_CODEGEN, **(LOCAL_CHECKPOINT_SETTINGS if _is_storage_local(spark) else {})}
     for key, value in unset.items():

@@ -55,8 +55,8 @@ OutputRow = tuple[int, str, str, int, bytes]
 WriteOutput = Callable[[int, str, Iterable[tuple[OutputKey, pa.Table]]], list[OutputRow]]
 """Writes the tables of a cell, given the token of the attempt, and returns the rows that Spark gets."""
 Written = TypeVar("Written")
-_ROW_BYTES = 8 * 2**20
-"""About the largest size of the data in one output row."""
+_ROW_BYTES = 60 * 2**10
+"""About the largest size of the data in one output row; see `NARROW_ROWS` in `session`."""
 
 
 _ALL_ROWS = 2**62

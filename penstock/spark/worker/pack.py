@@ -128,7 +128,7 @@ class Packer:
     def _encode_parts(self, table: pa.Table) -> Iterator[bytes]:
         """A table as Arrow blobs of about the largest size."""
         parts = 1 if self._most is None else max(1, min(-(-table.nbytes // self._most), table.num_rows))
-        size = -(-table.num_rows // parts)
+        size = max(1, -(-table.num_rows // parts))
         yield from (encode_table(table.slice(start, size)) for start in range(0, table.num_rows, size))
 
 
