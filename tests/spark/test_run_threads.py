@@ -33,6 +33,7 @@ from penstock.spark.worker.cell_state import METRICS, RESULT
 from penstock.state import encode_table
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+OUTPUT_NAMES = ["cell", "kind", "name", "rows", "data"]
 TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
 
 
@@ -118,17 +119,18 @@ class Batches:
         self.run = Run(Declared(spec), launched)
         self.number = 0
 
-    def collect(self) -> list[tuple[Any, ...]]:
+    def toArrow(self) -> pa.Table:
         report = {
             "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
             "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
             "failure": None, "failures": {}, "cell": {}, "status": None, "memory": None,
         }  # fmt: skip
         rows = encode_table(pa.table({"x": [1], "_ts": [1]}))
-        return [
+        outputs = [
             *((cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)),
             *((0, RESULT, name, 1, rows) for name in "qp"),
         ]
+        return pa.table(list(map(list, zip(*outputs, strict=True))), OUTPUT_NAMES)
 
     def play(self) -> None:
         """One micro-batch, with all commands given so far."""
