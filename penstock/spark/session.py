@@ -198,10 +198,8 @@ def apply_query_settings(
 ) -> Iterator[None]:
     """Apply the settings that a streaming query copies at its start; the session's own are restored at the end.
 
-    `batches`: those of `choose_batch_settings`.
-
-    File sources do not copy them: they read the settings of the session when they are created, which is after the start
-    (see `wait_for_sources`).
+    `batches`: those of `choose_batch_settings`. File sources do not copy settings: they read those of the session when
+    they are created, which is after the start (see `wait_for_sources`).
     """
     wanted = {
         **QUERY_SETTINGS,

@@ -20,7 +20,7 @@ from pyspark.sql.functions import col, date_from_unix_date, expr, timestamp_micr
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
+from penstock.spark.worker.cell_state import BLOB_BYTES, DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import ArrowMap
 from penstock.state import decode_table, encode_table
 
@@ -32,8 +32,7 @@ COUNTS = {RESULT: "results", LATE: "late", DEAD: "dead"}
 _BLOB = "data"
 _UNPACKED_ROWS = 2**16
 _SENT_BYTES = 8 * 2**20
-_BLOB_BYTES = 60 * 2**10
-"""About the largest size of the rows that a cell sends at once."""
+"""About the largest size of the rows that a cell sends at once as columns."""
 
 
 def number_columns(schema: pa.Schema) -> pa.Schema:
@@ -88,7 +87,7 @@ class SentResults:
             yield _build_frame(1, [pa.array([count]) for count in rows], self._schema.empty_table())
 
     def _send_results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
-        most = _SENT_BYTES if self._is_flat else _BLOB_BYTES
+        most = _SENT_BYTES if self._is_flat else BLOB_BYTES
         parts = max(1, -(-table.nbytes // most), -(-table.num_rows // _UNPACKED_ROWS))
         size = max(1, -(-table.num_rows // parts))
         for start in range(0, table.num_rows, size):

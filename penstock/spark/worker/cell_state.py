@@ -55,7 +55,7 @@ OutputRow = tuple[int, str, str, int, bytes]
 WriteOutput = Callable[[int, str, Iterable[tuple[OutputKey, pa.Table]]], list[OutputRow]]
 """Writes the tables of a cell, given the token of the attempt, and returns the rows that Spark gets."""
 Written = TypeVar("Written")
-_ROW_BYTES = 60 * 2**10
+BLOB_BYTES = 60 * 2**10
 """About the largest size of the data in one output row; see `NARROW_ROWS` in `session`."""
 
 
@@ -440,7 +440,7 @@ def encode_output(cell: int, token: str, output: Iterable[tuple[OutputKey, pa.Ta
 
 def encode_rows(cell: int, key: OutputKey, table: pa.Table) -> list[OutputRow]:
     """A table as output rows of a bounded size."""
-    parts = max(1, min(-(-table.nbytes // _ROW_BYTES), table.num_rows))
+    parts = max(1, min(-(-table.nbytes // BLOB_BYTES), table.num_rows))
     size = -(-table.num_rows // parts)
     chunks = (table.slice(start, size) for start in range(0, table.num_rows, size))
     return [(cell, *key, chunk.num_rows, encode_table(chunk)) for chunk in chunks]
